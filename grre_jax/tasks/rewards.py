@@ -72,8 +72,8 @@ def register(function: RewardFunction) -> str:
     """
     if not callable(function):
         raise UsageError(f"reward: expected a function, got {shown(function)}.")
-    own = getattr(function, "__name__", type(function).__name__)
-    name = IN_PYTHON + (re.sub(r"\W+", "", own) or "reward")
+    written = getattr(function, "__name__", type(function).__name__)
+    name = IN_PYTHON + (re.sub(r"\W+", "", written) or "reward")
     _registered[name] = function
     return name
 
@@ -89,11 +89,7 @@ def _load(text: str) -> WeightedReward:
     elif source in _registered:
         function = _registered[source]
     else:
-        raise UsageError(
-            f"task.reward: {text!r} was given as a Python function, which this process does not"
-            " have: start the run by the program that gave it, or name a file as"
-            " path/to/file.py:FUNCTION."
-        )
+        raise UsageError(f"task.reward: expected a function of this program, got {text!r}.")
     return WeightedReward(source, source.rpartition(":")[2], function, number)
 
 
@@ -113,17 +109,11 @@ def with_rewards(task: Task, rewards: Sequence[str]) -> Task:
     if not rewards:
         return task
     if callable(getattr(task, "environment", None)):
-        raise UsageError(
-            f"task.reward: task {task.name} has an environment, which gives the rewards: leave the"
-            " field empty."
-        )
+        raise UsageError(f"task.reward: expected empty, as {task.name} has an environment.")
     loaded = [_load(text) for text in rewards]
     names = [reward.name for reward in loaded]
     if len(set(names)) < len(names):
-        raise UsageError(
-            f"task.reward: expected functions of different names, got {', '.join(names)}: rename"
-            " one, since each is a component of the reward."
-        )
+        raise UsageError(f"task.reward: expected distinct function names, got {', '.join(names)}.")
     return RewardedTask(task, loaded)
 
 

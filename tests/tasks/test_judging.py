@@ -66,7 +66,6 @@ def test_what_is_no_verdict(verdict, field):
         (ValueError("first\nsecond"), "ValueError: first"),
         (SystemExit(3), "SystemExit: 3"),
         (MemoryError(), "MemoryError"),
-        (RecursionError("deep"), "RecursionError: deep"),
     ],
 )
 def test_what_is_raised_is_told_in_a_line(error, reason):

@@ -19,8 +19,7 @@ import numpy as np
 from jaxtyping import Int
 
 from grre_jax import random_streams
-from grre_jax.domains import Positive, Record, Seed, checked
-from grre_jax.errors import UsageError
+from grre_jax.domains import ConfigError, Positive, Record, Seed, checked
 from grre_jax.tasks.task import Question, check_template
 from grre_jax.tasks.verifiers.final_number import final_answer, verify_number
 
@@ -43,8 +42,7 @@ class ChatArithmetic(Record):
     Attributes:
         name: "chat_arithmetic".
         training_source, evaluation_source: names for provenance.
-        training_size, evaluation_size: distinct questions in training and held out: 80 and 20
-            one-digit sums.
+        training_size: distinct questions in training: 80 one-digit sums.
 
     Raises:
         UsageError: an option out of its domain, a template without {expression}, or more than a
@@ -68,17 +66,13 @@ class ChatArithmetic(Record):
         most = 10**self.digits
         self.values = checked("below", Annotated[int, f"[2, {most}]"], self.below or most)
         if self.values**self.operands > _MOST_QUESTIONS:
-            raise UsageError(
-                f"operands={self.operands} with digits={self.digits} makes"
-                f" {self.values}**{self.operands} questions, more than the {_MOST_QUESTIONS:,} this"
-                " task keeps in memory: lower one of them."
-            )
+            domain = f"at most {_MOST_QUESTIONS:,} questions of {self.values} numbers"
+            raise ConfigError("operands", domain, self.operands)
         check_template(self.template, "expression")
         sides = _split(self.operands, self.digits, self.values, self.operation)
         self._training = sides[0].tolist()
         self._held_out = sides[1].tolist()
         self.training_size = len(self._training)
-        self.evaluation_size = len(self._held_out)
         self._order = random_streams.EpochStream(self.seed, self.training_size)
 
     def question(self, position: int) -> Question:

@@ -81,23 +81,22 @@ class CompetitionMath(Mathematics):
 
     def __post_init__(self):
         super().__post_init__()
-        self._levels = [str(level) for level in self.levels or ()]
         words = [subject.lower() for subject in self.subjects or ()]
         self._subjects = checked("subjects", tuple[_Subject, ...], words)
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
         problem = require(record.get("problem"), str, where, "problem")
         solution = require(record.get("solution"), str, where, "solution")
+        # MATH-500 has the number alone, and "subject" in place of "type".
+        level = str(record.get("level")).removeprefix("Level ")
         subject = str(record.get("type", record.get("subject", ""))).lower()
-        level = str(record.get("level")).removeprefix("Level ")  # MATH-500 has the number alone
-        if (self.levels is not None and level not in self._levels) or (
-            self.subjects is not None and subject not in self._subjects
-        ):
+        if self.levels is not None and level not in map(str, self.levels):
+            return []
+        if self.subjects is not None and subject not in self._subjects:
             return []
         boxed = "\\boxed" in solution or "\\fbox" in solution
         answer = final_expression(solution) if boxed else None
         if answer is None:
-            why = f"the solution has no answer in \\boxed{{}} ({solution[-60:]!r})"
-            self._leave_out(where, why)
+            self._leave_out(where, f"no answer in \\boxed{{}} ({solution[-60:]!r})")
             return []
         return [self._entry(split, problem, answer, solution)]

@@ -63,10 +63,7 @@ class GSM8K(StoredQuestions):
         solution = require(record.get("answer"), str, where, "answer")
         _, marker, answer = solution.rpartition("####")
         if not marker or first_number(answer) is None:
-            raise DataError(
-                f"{where}: the answer ends in no '#### number' ({solution[-60:]!r}); correct the"
-                " record."
-            )
+            raise DataError(f"{where}: answer: expected '#### NUMBER' at its end, got {solution!r}")
         if not self.annotations:
             solution = _ANNOTATION.sub("", solution)
         return [self._entry(split, text, answer.strip(), solution)]

@@ -9,10 +9,8 @@ messages become the user's turn of the model's chat template, a system message b
 
 import contextlib
 import json
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from grre_jax.json_files import require
 from grre_jax.tasks.datasets.competition_math import Mathematics
@@ -38,22 +36,17 @@ class GuruMath(Mathematics):
         if isinstance(ability, str) and ability and "math" not in ability.lower():
             self._leave_out(where, f"its ability is {ability!r}, not mathematics")
             return []
-        said = texts(record.get("prompt"), where, "prompt")
-        text = "\n\n".join(part.strip() for part in said)
-        answer = _answer(record.get("reward_model"), where)
+        parts = texts(record.get("prompt"), where, "prompt")
+        text = "\n\n".join(part.strip() for part in parts)
+        model = require(record.get("reward_model"), dict, where, "reward_model")
+        truth = model.get("ground_truth")
+        with contextlib.suppress(ValueError, RecursionError):
+            match json.loads(truth) if isinstance(truth, str) else truth:
+                case [str(only)]:  # some rows hold a JSON list of one answer
+                    truth = only
+        truth = require(truth, str | int | float, where, "reward_model.ground_truth")
+        answer = str(truth).strip()
         if not answer:
             self._leave_out(where, "its ground_truth is empty")
             return []
         return [self._entry(split, text, answer)]
-
-
-def _answer(reward_model: Any, where: str) -> str:
-    truth = reward_model.get("ground_truth") if isinstance(reward_model, dict) else None
-    listed = truth
-    with contextlib.suppress(ValueError, RecursionError, TypeError):
-        listed = json.loads(truth)  # some rows hold a JSON list of one answer
-    if isinstance(listed, list) and len(listed) == 1 and isinstance(listed[0], str):
-        truth = listed[0]
-    if type(truth) is int or (type(truth) is float and math.isfinite(truth)):
-        truth = repr(truth)
-    return require(truth, str, where, "reward_model.ground_truth").strip()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from grre_jax.domains import Count
-from grre_jax.errors import DataError, UsageError
+from grre_jax.domains import ConfigError, Count
+from grre_jax.errors import DataError
 from grre_jax.json_files import message_text, require
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
 from grre_jax.tasks.datasets.stored_records import Record
@@ -44,10 +44,7 @@ class Questions(StoredQuestions):
 
     def __post_init__(self):
         if self.path is None:
-            raise UsageError(
-                "task.options.path: expected a file or folder of questions, got none. Pass"
-                " --task.options.path FILE.jsonl."
-            )
+            raise ConfigError("task.options.path", "a file or folder of questions", self.path)
         super().__post_init__()
 
     def verify(self, question: Question, completion: str) -> Verdict:
@@ -63,11 +60,11 @@ class Questions(StoredQuestions):
         name = next((name for name in PROMPTS if record.get(name)), None)
         prompt = require(record.get(name), str | list, where, " or ".join(PROMPTS))
         messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
-        said = texts(messages, where, name)
+        contents = texts(messages, where, name)
         answer = next((record[name] for name in ANSWERS if record.get(name) is not None), "")
-        family, question = self._entry(split, "\n\n".join(said), str(answer))
+        family, question = self._entry(split, "\n\n".join(contents), str(answer))
         if len(messages) > 1:
-            turns = zip(messages, said, strict=True)
+            turns = zip(messages, contents, strict=True)
             turns = tuple({"role": message["role"], "content": text} for message, text in turns)
             question = dataclasses.replace(question, messages=turns)
         return [(family, question)]

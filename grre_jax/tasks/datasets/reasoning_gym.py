@@ -14,7 +14,10 @@ them only if it is the data set's own answer or cannot run anything. It may take
 to processes of their own, which is the default.
 """
 
+import contextlib
 import hashlib
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -27,7 +30,6 @@ from grre_jax.tasks.verifiers.text import after_thinking
 
 _SOURCE_SEED = 0  # of the entries themselves, whichever order they are asked in
 _HELD_OUT_ONE_IN = 10
-_MOST_TRIES = 1_000  # entries looked at for one on the wanted side
 _INSTRUCTION = (
     "\n\nThink step by step, then give the final answer alone between <answer> and </answer>."
 )
@@ -71,13 +73,16 @@ class ReasoningGym(Record):
     def __post_init__(self):
         super().__post_init__()
         check_template(self.template)
-        if taken := {"seed", "size"} & set(self.config):
-            raise UsageError(f"config.{min(taken)}: the task sets it; give the task's own instead")
+        _check_name(self.dataset)
+        with self._config_errors():
+            import reasoning_gym
+
+            self._entries = reasoning_gym.create_dataset(
+                self.dataset, seed=_SOURCE_SEED, size=self.size, **self.config
+            )
         self._order = random_streams.EpochStream(self.seed, self.size)
         self._held_out: dict[str, Question] = {}  # by prompt, of the entries scanned so far
         self._scanned = 0
-        options = {"seed": _SOURCE_SEED, "size": self.size, **self.config}
-        self._entries = _made(self.dataset, options)
         self.training_source = f"reasoning_gym/{self.dataset}/train"
         self.evaluation_source = f"reasoning_gym/{self.dataset}/held-out"
 
@@ -86,17 +91,13 @@ class ReasoningGym(Record):
 
         Raises:
             UsageError: a position that is no place of a stream.
-            DataError: none of 1,000 consecutive entries is a training question.
+            DataError: all questions are held out.
         """
-        number = self._order[position]
-        for _ in range(_MOST_TRIES):
+        start = self._order[position]
+        for number in itertools.chain(range(start, self.size), range(start)):
             if not _is_held_out(self._entry(number)):
                 return self._question(number)
-            number = (number + 1) % self.size
-        raise DataError(
-            f"the data set {self.dataset} has nothing but held-out questions around number"
-            f" {number}: give it options that make more of them."
-        )
+        raise DataError(f"size: expected entries that are not held out, got none of {self.size}")
 
     def evaluation(self, count: int) -> list[Question]:
         """Returns the first `count` held-out questions with distinct prompts, or all if fewer.
@@ -112,10 +113,7 @@ class ReasoningGym(Record):
                 self._held_out.setdefault(question.prompt, question)
             self._scanned += 1
         if not self._held_out:
-            raise DataError(
-                f"the data set {self.dataset} has no held-out question among {self.size}: raise"
-                " size, or give it options that make more of them."
-            )
+            raise DataError(f"size: expected entries to hold out, got none of {self.size}")
         return list(self._held_out.values())[:count]
 
     def verify(self, question: Question, completion: str) -> Verdict:
@@ -131,62 +129,55 @@ class ReasoningGym(Record):
             Exception: what the package's scorer raises, if it raises on the data set's own answer
                 too.
         """
-        verdict = verify_entry(self._entry_of(question), self._entries, _answer(completion))
+        # The answer alone is not always enough to judge by.
+        number = int(question.question_id.rpartition("/")[2])
+        entry = self._entry(number)
+        if (question.question_id, question.answer) != (self._id(number), _written(entry)):
+            raise DataError(
+                f"{question.question_id}: expected a question of reasoning-gym's {self.dataset}"
+                " with the options of this task, got another."
+            )
+        verdict = verify_entry(entry, self._entries, _answer(completion))
         if not self.partial_credit:
             return verdict
         return Verdict(verdict.components["score"], verdict.components)
 
+    def _id(self, number: int) -> str:
+        return f"reasoning_gym/{self.dataset}/{number}"
+
     def _entry(self, number: int) -> dict[str, Any]:
-        try:
-            return self._entries[number]
         # The package does not check all of its options when it makes a data set.
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise UsageError(
-                f"reasoning-gym's {self.dataset} cannot make entry {number} with these options:"
-                f" {error}; correct config."
-            ) from error
+        with self._config_errors():
+            return self._entries[number]
 
     def _question(self, number: int) -> Question:
         entry = self._entry(number)
         prompt = self.template.replace("{question}", entry["question"])
-        return Question(f"reasoning_gym/{self.dataset}/{number}", prompt, _written(entry))
+        return Question(self._id(number), prompt, _written(entry))
 
-    def _entry_of(self, question: Question) -> dict[str, Any]:
-        """The entry of a question, whose answer alone is not always enough to judge by."""
-        prefix, _, number = question.question_id.rpartition("/")
-        if prefix == f"reasoning_gym/{self.dataset}" and int(number) < self.size:
-            entry = self._entry(int(number))
-            if question.answer == _written(entry):
-                return entry
-        raise DataError(
-            f"the question {question.question_id} is none of reasoning-gym's {self.dataset} with"
-            " these options: build the task with those that it was made with."
-        )
+    @contextlib.contextmanager
+    def _config_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            domain = f"options that reasoning-gym's {self.dataset} accepts ({error})"
+            raise ConfigError("config", domain, self.config) from error
 
 
-def _written(entry: dict[str, Any]) -> str:
-    return "" if entry["answer"] is None else str(entry["answer"])
-
-
-def _made(dataset: str, options: dict[str, Any]) -> Any:
+def _check_name(dataset: str) -> None:
     try:
-        import reasoning_gym
         from reasoning_gym.factory import DATASETS
     except ImportError as error:
         raise UsageError(
-            "The task reasoning_gym needs the package reasoning-gym, which cannot be imported"
-            f" ({error}): pip install 'grre-jax[reasoning-gym]'."
+            f"reasoning_gym: {error}. Install it: pip install 'grre-jax[reasoning-gym]'."
         ) from error
     if dataset not in DATASETS:
         domain = f"one of {', '.join(sorted(DATASETS))}{nearest(dataset, DATASETS)}"
         raise ConfigError("dataset", domain, dataset)
-    try:
-        return reasoning_gym.create_dataset(dataset, **options)
-    except (TypeError, ValueError, AssertionError) as error:
-        raise UsageError(
-            f"reasoning-gym's {dataset} refuses the options {options}: {error}; correct config or"
-            " size."
-        ) from error
+
+
+def _written(entry: dict[str, Any]) -> str:
+    return "" if entry["answer"] is None else str(entry["answer"])
 
 
 def _is_held_out(entry: dict[str, Any]) -> bool:
@@ -198,8 +189,6 @@ def _is_held_out(entry: dict[str, Any]) -> bool:
 def _answer(completion: str) -> str | None:
     """The text between the last tags, or without tags all of it; None if that is blank."""
     completion = after_thinking(completion)
-    end = completion.rfind("</answer>")
-    start = completion.rfind("<answer>", 0, end) if end >= 0 else -1
-    if start >= 0:
-        return completion[start + len("<answer>") : end].strip()
-    return completion.strip() or None
+    before, closed, _ = completion.rpartition("</answer>")
+    _, opened, answer = before.rpartition("<answer>")
+    return answer.strip() if closed and opened else completion.strip() or None

@@ -10,9 +10,7 @@ seed.
 """
 
 import abc
-import collections
 import hashlib
-import itertools
 import logging
 import math
 from collections.abc import Iterable
@@ -22,8 +20,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from grre_jax import domains, random_streams
-from grre_jax.domains import Count, Positive, Seed, checked
-from grre_jax.errors import DataError, UsageError
+from grre_jax.domains import ConfigError, Count, Positive, Seed, checked
+from grre_jax.errors import DataError
 from grre_jax.tasks.datasets import stored_records
 from grre_jax.tasks.datasets.stored_records import Record
 from grre_jax.tasks.task import Question, check_template
@@ -64,6 +62,7 @@ class StoredQuestions(domains.Record, abc.ABC):
     name: ClassVar[str]
     hub: ClassVar[tuple[str, str | None]]
     hub_test: ClassVar[bool] = False
+    template = "{question}"  # a field of the tasks that have it as an option
 
     seed: Seed = 0
     path: str | Path | None = None
@@ -73,16 +72,10 @@ class StoredQuestions(domains.Record, abc.ABC):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.test_path is not None and self.path is None:
-            raise UsageError(
-                f"test_path={str(self.test_path)!r} goes with path=, the data to train on: pass"
-                " both."
-            )
-        self.path = Path(self.path) if self.path else None
-        self.test_path = Path(self.test_path) if self.test_path else None
-        check_template(getattr(self, "template", "{question}"))
+        if self.test_path and not self.path:
+            raise ConfigError("path", "the data to train on, as test_path is given", self.path)
+        check_template(self.template)
         self.unusable = 0
-        self._first_unusable = "none"
         self.training_source = f"{self.name}/train"
         self.evaluation_source = f"{self.name}/test"
 
@@ -115,14 +108,13 @@ class StoredQuestions(domains.Record, abc.ABC):
     ) -> Entry:
         """A question named by its text, in its template if the task has one."""
         name = digest(text)
-        prompt = getattr(self, "template", "{question}").replace("{question}", text)
+        prompt = self.template.replace("{question}", text)
         question = Question(f"{self.name}/{split}/{name}", prompt, answer, solution)
         return family or name, question
 
     def _leave_out(self, where: str, why: str) -> None:
         if not self.unusable:
-            self._first_unusable = f"{where}: {why}"
-            _log.warning("%s: it is left out, as are others like it", self._first_unusable)
+            _log.warning("%s: %s: it is left out, as are others like it", where, why)
         self.unusable += 1
 
     def all_questions(self) -> list[Question]:
@@ -162,13 +154,11 @@ class StoredQuestions(domains.Record, abc.ABC):
         sources = self._sources("test")
         if sources is not None:
             return self._read("test", sources)
-        sizes = collections.Counter(family for family, _ in self._train)
-        families = sorted(sizes, key=digest)
-        before = itertools.accumulate((sizes[family] for family in families), initial=0)
-        wanted = self.held_out
-        if wanted is None:
-            wanted = min(MOST_HELD_OUT, max(1, len(self._train) // 10))
-        out = {family for family, count in zip(families, before, strict=False) if count < wanted}
+        count = self.held_out
+        if count is None:
+            count = min(MOST_HELD_OUT, max(1, len(self._train) // 10))
+        entries = sorted(self._train, key=lambda entry: digest(entry[0]))
+        out = {family for family, _ in entries[:count]}
         return [entry for entry in self._train if entry[0] in out]
 
     def _side(self, what: str, entries: list[Entry]) -> list[Question]:
@@ -176,10 +166,9 @@ class StoredQuestions(domains.Record, abc.ABC):
         if unique:
             return [unique[name] for name in sorted(unique)]
         raise DataError(
-            f"{self.name} has no question to {what} in {self.path or self.hub[0]}: {self.unusable}"
-            f" records or turns are left out ({self._first_unusable}), as are prompts over"
-            f" most_prompt_characters={self.most_prompt_characters}. Questions of the test split or"
-            f" held_out={self.held_out} without one, are not trained on: {self._ways}."
+            f"{self.name} has no question to {what} in {self.path or self.hub[0]}, with"
+            f" {self.unusable} records or turns left out, held_out={self.held_out} and"
+            f" most_prompt_characters={self.most_prompt_characters}: {self._ways}."
         )
 
     def _read(self, split: str, sources: Iterable[tuple[str, Iterable[Record]]]) -> list[Entry]:
@@ -194,43 +183,36 @@ class StoredQuestions(domains.Record, abc.ABC):
 
     def _sources(self, split: str) -> list[tuple[str, Iterable[Record]]] | None:
         """Names and records of a split's files; None for a test split that there is not."""
-        if self.path is None:
-            name, files = self.hub
-            if split == "test" and not self.hub_test:
-                return None
-            files = files and files.format(split=split)
-            return [(name, stored_records.from_hub(name, split, self._ways, files))]
-        for option in ("path", "test_path"):
-            given = getattr(self, option)
-            if given is not None and not given.exists():
-                raise DataError(
-                    f"task.options.{option} = {str(given)!r} does not exist: name a file or folder"
-                    f" that does, with {self.name}'s Parquet, JSON or JSON-lines files."
-                )
-        own = split == "test" and self.test_path is not None
-        folder = self.test_path if own else self.path
-        if not folder.is_dir():
-            return self._records_of([folder]) if own or split == "train" else None
-        files = self._files_of(folder, split)
-        lone = stored_records.data_files(folder)
-        if not files and own:
-            files = lone
-        elif not files and split == "test":
+        if self.path:
+            files = self._files(split)
+            return files and [(str(file), stored_records.read_records(file)) for file in files]
+        if split == "test" and not self.hub_test:
             return None
-        elif not files and not self._files_of(folder, "test"):
-            # Published in one file, such as ToolACE's data.json, or saved without a split.
-            saved = all(file.suffix == ".arrow" and file.parent == folder for file in lone)
-            files = lone if saved or len(lone) == 1 else []
-        if not files:
-            has = [str(file.relative_to(folder)) for file in lone]
-            raise DataError(
-                f"{folder} holds no {split} files (such as {split}.parquet, {split}.jsonl or"
-                f" {split}/*.json; it has {', '.join(has[:8]) or 'no data'}): {self._ways}."
-            )
-        return self._records_of(files)
+        name, files = self.hub
+        files = files and files.format(split=split)
+        return [(name, stored_records.from_hub(name, split, self._ways, files))]
 
-    def _records_of(self, files: list[Path]) -> list[tuple[str, Iterable[Record]]]:
-        return [(str(file), stored_records.read_records(file)) for file in files]
+    def _files(self, split: str) -> list[Path] | None:
+        """Returns the files of a split in `path` or `test_path`; None without a test split."""
+        own = split == "test" and bool(self.test_path)
+        path = Path(self.test_path if own else self.path)
+        option = "test_path" if own else "path"
+        if path.is_file():
+            return [path] if own or split == "train" else None
+        files = self._files_of(path, split)
+        data = stored_records.data_files(path)
+        if split == "test" and not own:
+            return files or None
+        # Published in one file, such as ToolACE's data.json, or saved without a split.
+        unsplit = len(data) == 1 or (path / "state.json").exists()
+        if own or (unsplit and not self._files_of(path, "test")):
+            files = files or data
+        if not files:
+            raise DataError(
+                f"task.options.{option}: expected {split} files, such as {split}.parquet or"
+                f" {split}/*.json, in {str(path)!r}, got {len(data)} of other names: {self._ways}."
+            )
+        return files
 
     def _files_of(self, folder: Path, split: str) -> list[Path]:
         return stored_records.files_of(folder, split)

@@ -2,13 +2,14 @@
 downloaded, from folders of `datasets.save_to_disk`, or through Hugging Face `datasets`.
 """
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import json_lines, shown
+from grre_jax.json_files import json_lines, require
 from grre_jax.tasks.judging import error_words
 
 _ENDINGS = (".parquet", ".jsonl", ".json", ".arrow")
@@ -24,13 +25,13 @@ def data_files(path: Path) -> list[Path]:
     such as macOS's "._1.json". Of a folder of `datasets.save_to_disk` they are the data that its
     state.json lists, without metadata and caches.
     """
-    found = {file for file in path.rglob("*") if file.suffix in _ENDINGS and file.is_file()}
+    files = {file for file in path.rglob("*") if file.suffix in _ENDINGS and file.is_file()}
     for state in path.rglob("state.json"):
         saved = state.parent
         if (saved / "dataset_info.json").is_file():
-            found -= {*saved.iterdir(), saved.parent / "dataset_dict.json"}
-            found |= {*saved_files(saved)}
-    return sorted(file for file in found if "/." not in f"/{file.relative_to(path).as_posix()}")
+            files -= {*saved.iterdir(), saved.parent / "dataset_dict.json"}
+            files |= {*saved_files(saved)}
+    return sorted(file for file in files if "/." not in f"/{file.relative_to(path).as_posix()}")
 
 
 def saved_files(path: Path) -> list[Path]:
@@ -40,18 +41,12 @@ def saved_files(path: Path) -> list[Path]:
         DataError: the folder's state.json cannot be read, or a file is missing.
     """
     state = path / "state.json"
-    try:
-        listed = json.loads(state.read_text())["_data_files"]
-        found = [path / file["filename"] for file in listed]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise DataError(
-            f"{path} is not a folder of datasets.save_to_disk: its state.json cannot be read"
-            f" ({error})."
-        ) from error
-    for file in found:
+    with _reading(state, "the state of a folder of datasets.save_to_disk"):
+        files = [path / entry["filename"] for entry in json.loads(state.read_text())["_data_files"]]
+    for file in files:
         if not file.is_file():
             raise DataError(f"{file} is missing, which {state} lists; restore it from a copy.")
-    return found
+    return files
 
 
 def files_of(path: Path, split: str) -> list[Path]:
@@ -64,12 +59,11 @@ def files_of(path: Path, split: str) -> list[Path]:
     """
 
     def of_split(file: Path) -> bool:
-        stem, folders = file.name.removesuffix(file.suffix), file.relative_to(path).parts[:-1]
-        shard = file.suffix == ".parquet" and stem.startswith(f"{split}-")
-        return stem == split or shard or split in folders
+        shard = file.suffix == ".parquet" and file.stem.startswith(f"{split}-")
+        return shard or file.stem == split or split in file.relative_to(path).parts[:-1]
 
-    found = data_files(path)
-    return [file for file in found if of_split(file)] or (found if path.name == split else [])
+    files = data_files(path)
+    return list(filter(of_split, files)) or (files if path.name == split else [])
 
 
 def read_records(file: Path) -> Iterator[Record]:
@@ -80,30 +74,19 @@ def read_records(file: Path) -> Iterator[Record]:
         DataError: the file is missing, damaged, or holds something else; the message says what.
         UsageError: the file's name has another ending.
     """
-    if file.suffix in (".parquet", ".arrow"):
-        yield from table_rows(file)
-        return
     if file.suffix not in _ENDINGS:
-        raise UsageError(
-            f"{file} ends in none of {', '.join(_ENDINGS)}: give a file in one of these formats."
-        )
-    try:
-        with file.open("rb") as opened:
-            if file.suffix == ".jsonl":
-                yield from (record for _, record in json_lines(opened, file))
-                return
-            content = json.load(opened)
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(
-            f"{file} cannot be read as JSON ({error}): give the file as it was published; one with"
-            " an object a line must be named .jsonl."
-        ) from error
-    for number, record in enumerate(content if isinstance(content, list) else [content], 1):
-        if not isinstance(record, dict):
-            raise DataError(
-                f"{file}, record {number}: expected a JSON object, got {shown(record)}."
-            )
-        yield record
+        raise UsageError(f"path: expected a file that ends in {', '.join(_ENDINGS)}, got {file}.")
+    if file.suffix == ".jsonl":
+        with _reading(file, "JSON lines"), file.open("rb") as lines:
+            yield from (record for _, record in json_lines(lines, file))
+    elif file.suffix == ".json":
+        # A file with an object a line has to be named .jsonl.
+        with _reading(file, "one JSON value"):
+            content = json.loads(file.read_bytes())
+        for number, record in enumerate(content if isinstance(content, list) else [content], 1):
+            yield require(record, dict, file, f"record {number}")
+    else:
+        yield from table_rows(file)
 
 
 def from_hub(name: str, split: str, ways: str, data_files: str | None = None) -> Iterable[Record]:
@@ -123,20 +106,15 @@ def from_hub(name: str, split: str, ways: str, data_files: str | None = None) ->
     try:
         import datasets
         import requests
-    except ImportError as error:
-        raise DataError(
-            f"{name} is downloaded with the package datasets, which cannot be imported ({error}):"
-            f" {ways}, or install it."
-        ) from error
-    try:
+
         if not datasets.config.HF_HUB_OFFLINE:
             # Without a network the library's own retries take minutes.
             requests.head(_HUB, timeout=_PROBE_SECONDS)
         files = {"data_files": {split: data_files}} if data_files else {}
         return datasets.load_dataset(name, split=split, **files)
-    except (OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:
         raise DataError(
-            f"{name} is neither kept by the package datasets nor to be downloaded"
+            f"{name} is neither kept by the package datasets (extra hub) nor to be downloaded"
             f" ({error_words(error)}): {ways}."
         ) from error
 
@@ -148,29 +126,28 @@ def table_rows(file: Path) -> Iterator[Record]:
         DataError: the file is missing or damaged, or two columns have one name.
     """
     import pyarrow
+    from pyarrow import parquet
 
-    try:
-        for batch in _batches(file):
+    arrow = file.suffix == ".arrow"
+    with _reading(file, "an Arrow stream" if arrow else "Parquet"):
+        if arrow:
+            table = pyarrow.ipc.open_stream(pyarrow.memory_map(str(file))).read_all()
+            batches = table.to_batches(ROWS_AT_ONCE)
+        else:
+            batches = parquet.ParquetFile(file).iter_batches(ROWS_AT_ONCE)
+        for batch in batches:
             names = batch.schema.names
             if len(set(names)) < len(names):
                 raise ValueError(f"two columns have one name, of {', '.join(names)}")
-            for start in range(0, batch.num_rows, ROWS_AT_ONCE):
-                yield from batch.slice(start, ROWS_AT_ONCE).to_pylist()
-    except (OSError, ValueError, LookupError, NotImplementedError, pyarrow.ArrowException) as error:
-        form = "an Arrow stream" if file.suffix == ".arrow" else "Parquet"
+            yield from batch.to_pylist()
+
+
+@contextlib.contextmanager
+def _reading(file: Path, form: str) -> Iterator[None]:
+    """A context in which an error of a parser becomes a DataError that names the file."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, RuntimeError) as error:
         raise DataError(
-            f"{file} cannot be read as {form} ({' '.join(str(error).split())[:160]}): give the"
-            " file as it was published."
+            f"{file} cannot be read as {form} ({error_words(error)}). Give it as published."
         ) from error
-
-
-def _batches(file: Path) -> Iterator[Any]:
-    import pyarrow
-    from pyarrow import parquet
-
-    if file.suffix == ".arrow":
-        with pyarrow.memory_map(str(file)) as opened, pyarrow.ipc.open_stream(opened) as stream:
-            yield from stream
-    else:
-        with parquet.ParquetFile(file) as table:
-            yield from table.iter_batches(ROWS_AT_ONCE)

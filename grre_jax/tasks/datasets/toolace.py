@@ -10,6 +10,7 @@ template: the system text, then the conversation, its turns named where there ar
 A whole conversation is held out or none of it.
 """
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -46,7 +47,8 @@ class ToolACE(StoredQuestions):
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
         system, turns = _conversation(record, where)
-        family, asked = digest(system + str(turns[:1])), []
+        family = digest(system + str(turns[:1]))
+        entries = []
         places = [place for place, turn in enumerate(turns) if turn["from"] == "assistant"]
         for place in places[:1] if self.turns == "first" else places:
             answer = turns[place]["value"].strip()
@@ -60,8 +62,8 @@ class ToolACE(StoredQuestions):
             if not answer or (not calls and self.turns != "all"):
                 continue
             prompt = _prompt(system, turns[:place])
-            asked.append(self._entry(split, prompt, answer, answer, family))
-        return asked
+            entries.append(self._entry(split, prompt, answer, answer, family))
+        return entries
 
 
 def demonstration(record: Record, where: str) -> Record:
@@ -76,12 +78,11 @@ def demonstration(record: Record, where: str) -> Record:
         DataError: the record is no conversation.
     """
     system, turns = _conversation(record, where)
-    said = [{"role": turn["from"], "content": turn["value"]} for turn in turns]
-    roles = [turn["from"] for turn in turns]
-    asked = turns[: roles.index("assistant") if "assistant" in roles else None]
+    messages = [{"role": turn["from"], "content": turn["value"]} for turn in turns]
+    first = list(itertools.takewhile(lambda turn: turn["from"] != "assistant", turns))
     return {
-        "question_id": f"{ToolACE.name}/train/{digest(_prompt(system, asked))}",
-        "messages": [{"role": "system", "content": system}, *said],
+        "question_id": f"{ToolACE.name}/train/{digest(_prompt(system, first))}",
+        "messages": [{"role": "system", "content": system}, *messages],
         "reward": 1.0,
         "is_expert": True,
         "task": ToolACE.name,
@@ -103,5 +104,5 @@ def _conversation(record: Record, where: str) -> tuple[str, list[dict[str, Any]]
 def _prompt(system: str, turns: list[dict[str, Any]]) -> str:
     if len(turns) == 1:
         return f"{system.strip()}\n\n{turns[0]['value'].strip()}"
-    spoken = "\n\n".join(f"{_ROLES[turn['from']]}: {turn['value'].strip()}" for turn in turns)
-    return f"{system.strip()}\n\n{spoken}\n\nGive the assistant's next turn."
+    dialogue = "\n\n".join(f"{_ROLES[turn['from']]}: {turn['value'].strip()}" for turn in turns)
+    return f"{system.strip()}\n\n{dialogue}\n\nGive the assistant's next turn."

@@ -119,8 +119,8 @@ class Calculator(Record):
             digest = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
             if (digest % _HELD_OUT_ONE_IN == 0) == held_out:
                 break
-        asked = self.template.replace("{expression}", text)
-        return Question(f"calculator/{text}", asked, _steps(text)[-1][1])
+        prompt = self.template.replace("{expression}", text)
+        return Question(f"calculator/{text}", prompt, _steps(text)[-1][1])
 
 
 class Calculation:
@@ -167,8 +167,8 @@ def _called(call: Call) -> str:
 
 
 def _worked(text: str) -> str:
-    found = _CALL.fullmatch(text)
-    if not found:
+    match = _CALL.fullmatch(text)
+    if not match:
         return "?"
-    left, operation, right = found.groups()
+    left, operation, right = match.groups()
     return str(_OPERATIONS[operation](int(left), int(right)))

@@ -54,12 +54,12 @@ def observation_tokens(
     Raises:
         UsageError: as for `opening_tokens`.
     """
-    said = [_message(reply) for reply in replies]
+    observations = [_message(reply) for reply in replies]
     if not getattr(tokenizer, "has_template", False):
         plain = getattr(tokenizer, "encode_text", None)  # without a beginning-of-text token
         encode = partial(plain, special=False) if plain else tokenizer.encode_prompt
-        return encode(_plain(said[-1], separator))
-    turns = [message for observation in said for message in (SPOKEN, observation)]
+        return encode(_plain(observations[-1], separator))
+    turns = [message for observation in observations for message in (SPOKEN, observation)]
     return tokenizer.encode_observation(
         [*opening.messages, *turns], tools=opening.tools, ended=ended
     )

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from grre_jax.domains import Record, shown
+from grre_jax.domains import ConfigError, Record
 from grre_jax.errors import UsageError
 from grre_jax.tasks.environments.environment import Step
 from grre_jax.tasks.judging import error_words
@@ -68,13 +68,10 @@ class Gymnasium(Record):
         except Exception as error:  # the environment is a program of the user's own
             raise UsageError(
                 f"env={self.env!r} with arguments={self.arguments} does not begin"
-                f" ({error_words(error)}): correct one of them, or install the package."
+                f" ({error_words(error)}). Correct one of them, or install the package."
             ) from error
         if not isinstance(observation, str):
-            raise UsageError(
-                f"env={self.env!r} has observations other than texts ({shown(observation)}): wrap"
-                " it, as in gymnasium.wrappers.TransformObservation."
-            )
+            raise ConfigError("env", "observations that are texts", observation)
 
     def question(self, position: int) -> Question:
         """A world of the training stream, which its id and the environment's seed decide."""

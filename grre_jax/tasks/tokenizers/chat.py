@@ -7,7 +7,6 @@ theirs is loaded or saved, not before.
 """
 
 import datetime
-import inspect
 import json
 import os
 import re
@@ -33,7 +32,7 @@ _UNWRITTEN = frozenset(("role", "content", "name", "id", "tool_call_id"))
 Tools = Literal["template", "system"]  # what declares the functions of a conversation
 Functions = list[dict[str, Any]] | None  # definitions, as transformers takes them
 # The tags of Hermes and Qwen.
-_TOOLS_TOLD = """You can call functions. These are their definitions:
+_TOOLS_MESSAGE = """You can call functions. These are their definitions:
 <tools>
 {tools}
 </tools>
@@ -92,34 +91,17 @@ class ChatTokenizer:
                 template does not read the date or one of the arguments.
         """
         self.folder = Path(folder)
-        names = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
-        if not any(os.path.lexists(self.folder / name) for name in names):
-            raise DataError(
-                f"{folder} does not exist, or holds no tokenizer ({', '.join(names)}): give the"
-                " folder of a model, with its tokenizer files."
-            )
-        if holds_characters(self.folder):
-            raise UsageError(
-                f"{folder} holds a character tokenizer, which has no chat template: read it with"
-                " load_tokenizer, without system_prompt, tools, template_arguments and date."
-            )
+        if not self.folder.is_dir():  # transformers would search its cache for the name
+            raise DataError(f"{folder}: expected the folder of a tokenizer, got none.")
         self.tokenizer, ids = self._loaded()
         self.has_template = bool(self.tokenizer.chat_template)
-        checked("tools", Tools, tools)
-        if not self.has_template:
-            settings = {
-                "system_prompt": system_prompt is not None,
-                "tools": tools != "template",
-                "template_arguments": template_arguments,
-                "template_date": date,
-            }
-            if names := [name for name, value in settings.items() if value]:
-                raise UsageError(
-                    f"{', '.join(names)}: expected a tokenizer with a chat template, got the one in"
-                    f" {folder}, which has none. Leave it out."
-                )
+        self.tools = checked("tools", Tools, tools)
+        if not self.has_template and (system_prompt is not None or tools != "template"):
+            raise UsageError(
+                f"system_prompt, tools: expected a chat template, got the tokenizer in {folder}"
+                " without one."
+            )
         self.system_prompt = system_prompt
-        self.tools = tools
         self.template_arguments = template_arguments or {}
         self.date = date
         self._check_variables()
@@ -153,7 +135,7 @@ class ChatTokenizer:
         if not ids or ids[-1] > MAX_INTEGER or len(set(ids)) < len(ids):
             raise DataError(
                 f"The tokenizer in {self.folder}: expected tokens, each of its own id up to"
-                f" {MAX_INTEGER}, got {len(ids)} tokens. Copy the model's tokenizer files anew."
+                f" {MAX_INTEGER}, got {len(ids)} tokens."
             )
         return tokenizer, ids
 
@@ -161,17 +143,14 @@ class ChatTokenizer:
         """Refuses a date and arguments that the template does not read: they would change
         nothing.
         """
-        if self.date and not self.reads_date:
-            raise UsageError(
-                "model.template_date: expected empty, as the chat template in"
-                f" {self.folder} does not call strftime_now, got {self.date!r}. Leave it out."
-            )
-        own = inspect.signature(self.tokenizer.apply_chat_template).parameters
-        for name in self.template_arguments:
-            if name in own or not self._reads(name):
+        variables = [("template_arguments", name) for name in self.template_arguments]
+        if self.date:
+            variables.append(("template_date", "strftime_now"))
+        for field, name in variables:
+            if not self._reads(name):
                 raise UsageError(
-                    "model.template_arguments: expected variables that the chat template in"
-                    f" {self.folder} reads, got {name!r}. Correct the name, or leave it out."
+                    f"model.{field}: expected what the chat template in {self.folder} reads, got"
+                    f" {name!r}, which it does not."
                 )
 
     def _reads(self, name: str) -> bool:
@@ -192,7 +171,7 @@ class ChatTokenizer:
         content = [
             "transformers",
             vocabulary,
-            self.tokenizer.chat_template if self.has_template else None,
+            self.tokenizer.chat_template or None,
             self.system_prompt,
             self.eos_ids,
             self._plain_ids(_PROBE),
@@ -269,13 +248,13 @@ class ChatTokenizer:
         # Some move the system message or the tools to the last user's turn.
         if not (turn and whole.startswith(opening)):
             raise UsageError(
-                f"The chat template in {self.folder} rewrites the first messages if others follow,"
-                " so that it would not show the policy what it was asked: choose one that appends."
+                f"The chat template in {self.folder} rewrites the first messages if others follow."
+                " Choose one that appends."
             )
         if messages[-1]["content"].strip() not in text.replace(_BREAK, ""):
+            role = messages[-1]["role"]
             raise UsageError(
-                f"The chat template in {self.folder} leaves out a message of role"
-                f" {messages[-1]['role']!r}: choose one that writes it."
+                f"The chat template in {self.folder} leaves out a message of role {role!r}."
             )
         ids = self._rendered_ids(text)
         return ids[self._end_of_turn(ids) if ended else 0 :]
@@ -310,31 +289,31 @@ class ChatTokenizer:
         self._require_template()
         messages = [*prompt, *completion]
         turns = [n for n in range(len(prompt), len(messages)) if messages[n]["role"] == "assistant"]
-        cuts = [self._render(messages[:turn], tools=tools) for turn in turns]
         whole = self._render(messages, generation=False, tools=tools)
-        pieces = [b[len(a) :] for a, b in zip(cuts, [*cuts[1:], whole], strict=True)]
+        cuts = [self._render(messages[:turn], tools=tools) for turn in turns]
         prompt_ids = self._rendered_ids(cuts[0])
         tokens: list[int] = []
         mask: list[int] = []
         end = 0  # of the last turn, whose following text nothing is conditioned on
-        same = cuts[0] + "".join(pieces) == whole
-        for turn, before, piece in zip(turns, cuts, pieces, strict=True):
+        appends = True
+        for turn, before, after in zip(turns, cuts, [*cuts[1:], whole], strict=True):
+            piece = after[len(before) :]
             ids = self._rendered_ids(piece)
             size = self._turn_tokens(messages[turn], piece, ids)
             # A turn has the same tokens when nothing follows it.
             alone = self._render(messages[: turn + 1], generation=False, tools=tools)
-            kept = self._rendered_ids(alone.removeprefix(before))
-            same = same and alone.startswith(before) and kept[:size] == ids[:size]
+            appends &= after.startswith(before) and alone.startswith(before)
+            appends &= self._rendered_ids(alone.removeprefix(before))[:size] == ids[:size]
             end = len(tokens) + size - cut
             tokens += ids
             mask += [1] * size + [0] * (len(ids) - size)
         # A policy's first token never merges with the prompt before it, as the two may in the whole
         # text; what a tokenizer puts before each piece would be in the text of the tokens.
-        shown = self._shown(self._rendered_ids(whole))
-        if not same or self._shown(prompt_ids + tokens) != shown:
+        text = self._shown(self._rendered_ids(whole))
+        if not appends or self._shown(prompt_ids + tokens) != text:
             raise UsageError(
-                f"The chat template in {self.folder} rewrites earlier turns once later ones follow,"
-                " so that the sampled tokens are unknown: give the tokens, with a mask."
+                f"The chat template in {self.folder} rewrites earlier turns once later ones follow:"
+                " give the sampled tokens, with a mask."
             )
         self._require_written(messages, tools)
         if messages[-1]["role"] != "assistant":
@@ -344,8 +323,8 @@ class ChatTokenizer:
     def _require_template(self) -> None:
         if not self.has_template:
             raise UsageError(
-                f"The tokenizer in {self.folder} has no chat template, so it cannot read messages:"
-                " give it text."
+                f"messages: expected a chat template, got the tokenizer in {self.folder} without"
+                " one. Give it text."
             )
 
     def _require_written(self, messages: list[Message], tools: Functions) -> None:
@@ -357,7 +336,7 @@ class ChatTokenizer:
         if tools and text(messages, None) == text(messages, tools):
             raise UsageError(
                 f"The chat template in {self.folder} leaves out the tools: set model.tools to"
-                " system, which declares them in a system message."
+                " system."
             )
         for place, message in enumerate(messages):
             written = {key for key, value in message.items() if value}
@@ -367,24 +346,19 @@ class ChatTokenizer:
                 if len(texts) == 1:
                     raise UsageError(
                         f"The chat template in {self.folder} leaves out {name!r} of a message of"
-                        f" role {message['role']!r}: write it into the content, or remove it."
+                        f" role {message['role']!r}."
                     )
 
     def _turn_tokens(self, message: Message, piece: str, ids: list[int]) -> int:
         """Number of leading ids that belong to an assistant's turn, its end token included."""
         content = message.get("content") or ""
         if any(token in self.eos_ids for token in self._plain_ids(content)):
-            raise UsageError(
-                f"An assistant's message holds an end token in its text ({content[:60]!r}): leave"
-                " it out."
-            )
-        if message.keys() == {"role", "content"} and not piece.startswith(
-            (content, content.strip())
-        ):
+            raise UsageError(f"A message holds an end token in its text: {content[:60]!r}.")
+        plain = message.keys() == {"role", "content"}
+        if plain and not piece.startswith((content, content.strip())):
             raise UsageError(
                 f"The chat template in {self.folder} begins an assistant's turn {piece[:40]!r}"
-                f" where the message begins {content[:40]!r}, so that the tokens that were sampled"
-                " cannot be told: give the tokens, with a mask."
+                f" where the message begins {content[:40]!r}: give the tokens, with a mask."
             )
         return self._end_of_turn(ids)
 
@@ -404,7 +378,7 @@ class ChatTokenizer:
             text.encode()  # the library fails in ways of its own where this fails
         except UnicodeEncodeError as error:
             raise UsageError(
-                "The text holds half of a surrogate pair, which is no character: correct it."
+                f"text: expected characters, got half of a surrogate pair at {error.start}."
             ) from error
         return self.tokenizer.encode(text, add_special_tokens=special)
 
@@ -460,10 +434,7 @@ class ChatTokenizer:
         """Ids of a completion, ended with an end token; UsageError if it goes on after one."""
         ids = self._plain_ids(text)
         if any(token in self.eos_ids for token in ids[:-1]):
-            raise UsageError(
-                f"The completion holds an end token in its text ({text[:60]!r}): leave it out, and"
-                " what follows it."
-            )
+            raise UsageError(f"The completion has an end token in its text: {text[:60]!r}.")
         return ids if ids and ids[-1] in self.eos_ids else [*ids, self.eos_ids[0]]
 
     def _shown(self, ids: list[int]) -> str:
@@ -496,23 +467,12 @@ class ChatTokenizer:
         Control tokens in what users and tools say are broken by _BREAK, so that they open no turn;
         `_rendered_ids` encodes the result.
         """
-        broken = []
-        for message in messages:
-            content = message.get("content") or ""
-            if _BREAK in content or (SAMPLED in content and message["role"] != "assistant"):
-                raise UsageError("message: expected characters, got U+FDD0 or U+FDD1. Remove it.")
-            if (
-                content
-                and message["role"] in _FOREIGN
-                and any(mark in content for mark in self._control)
-            ):
-                message = {**message, "content": self._broken(content)}
-            broken.append(message)
-        messages = broken
+        messages = list(map(self._guarded, messages))
         if self.system_prompt is not None and messages[0]["role"] != "system":
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
         if tools and self.tools == "system":
-            messages, tools = _told(messages, tools), None
+            messages = _with_tools(messages, tools)
+            tools = None
         try:
             dated = {"chat_template": self._dated(tools)} if self.reads_date else {}
             return self.tokenizer.apply_chat_template(
@@ -526,8 +486,17 @@ class ChatTokenizer:
         except Exception as error:  # the template is a program of the folder's own
             raise UsageError(
                 f"The chat template in {self.folder} refuses the conversation"
-                f" ({error_words(error)}): leave system_prompt out or correct it."
+                f" ({error_words(error)})."
             ) from error
+
+    def _guarded(self, message: Message) -> Message:
+        """Returns a message in which a foreign text opens no turn."""
+        content = message.get("content") or ""
+        if _BREAK in content or (SAMPLED in content and message["role"] != "assistant"):
+            raise UsageError("message: expected characters, got U+FDD0 or U+FDD1. Remove it.")
+        if content and message["role"] in _FOREIGN:
+            return {**message, "content": self._broken(content)}
+        return message
 
     def _dated(self, tools: Functions) -> str:
         """The chat template with its calls of strftime_now replaced by what they return on the
@@ -541,18 +510,18 @@ class ChatTokenizer:
 
     def _find_eos(self) -> tuple[int, ...]:
         """The tokenizer's own end token first, then those that generation stops at."""
-        found = [self.tokenizer.eos_token_id]
+        ids = [self.tokenizer.eos_token_id]
         for name in ("generation_config.json", "config.json"):
             path = self.folder / name
             values = read_object(path) if os.path.lexists(path) else {}
-            ids = require(values.get("eos_token_id"), Tokens, path, "eos_token_id")
-            if ids is not None:
-                found += [ids] if isinstance(ids, int) else ids
+            ends = require(values.get("eos_token_id"), Tokens, path, "eos_token_id")
+            if ends is not None:
+                ids += [ends] if isinstance(ends, int) else ends
                 break
-        eos_ids = tuple(dict.fromkeys(int(token) for token in found if token is not None))
+        eos_ids = tuple(dict.fromkeys(token for token in ids if token is not None))
         if not eos_ids:
             raise DataError(
-                f"No end-of-text token is named in {self.folder}: set eos_token_id in its"
+                f"{self.folder}: expected an end-of-text token, got none. Set eos_token_id in its"
                 " generation_config.json."
             )
         return eos_ids
@@ -569,20 +538,21 @@ def _text(question: Question | str) -> str:
     return question.prompt if isinstance(question, Question) else question
 
 
-def _told(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]:
+def _with_tools(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]:
     """A conversation in which the tools stand in the system message, and their answers in the
     user's.
     """
-    system = _TOOLS_TOLD.replace("{tools}", json.dumps(tools, ensure_ascii=False))
+    system = _TOOLS_MESSAGE.replace("{tools}", json.dumps(tools, ensure_ascii=False))
     if messages[0]["role"] == "system":
-        system, messages = f"{messages[0]['content']}\n\n{system}", messages[1:]
-    told = [{"role": "system", "content": system}]
+        system = f"{messages[0]['content']}\n\n{system}"
+        messages = messages[1:]
+    written = [{"role": "system", "content": system}]
     for message in messages:
         if message["role"] == "tool":
             text = f"<tool_response>\n{message['content']}\n</tool_response>"
             message = {"role": "user", "content": text}
-        told.append(message)
-    return told
+        written.append(message)
+    return written
 
 
 def today() -> str:
@@ -604,7 +574,11 @@ def load_tokenizer(
         DataError: the folder or its tokenizer files are missing or unreadable.
         UsageError: as of `ChatTokenizer`.
     """
-    settings = any((system_prompt, tools != "template", template_arguments, date))
-    if holds_characters(Path(folder)) and not settings:
-        return CharTokenizer.load(folder)
-    return ChatTokenizer(folder, system_prompt, tools, template_arguments, date)
+    if not holds_characters(Path(folder)):
+        return ChatTokenizer(folder, system_prompt, tools, template_arguments, date)
+    if system_prompt is not None or tools != "template" or template_arguments or date:
+        raise UsageError(
+            "system_prompt, tools, template_arguments, date: expected a chat template, got the"
+            f" character tokenizer in {folder}."
+        )
+    return CharTokenizer.load(folder)

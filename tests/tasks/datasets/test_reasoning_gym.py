@@ -28,26 +28,26 @@ def test_scores(chain):
     assert verdict == tasks.Verdict(1.0, {"score": 1.0, "correct": 1.0})
     assert chain.verify(question, "x" * 20_000).reward == 0
     other = build(dataset="chain_sum", size=60, config={"min_digits": 4})
-    with pytest.raises(DataError, match="with these options"):
+    with pytest.raises(DataError, match="with the options"):
         other.verify(question, question.answer)
 
 
 def test_what_is_refused():
     with pytest.raises(UsageError, match=r"^dataset: .*did you mean 'chain_sum'"):
         build(dataset="chain_sums")
-    with pytest.raises(UsageError, match="chain_sum refuses the options"):
+    with pytest.raises(UsageError, match="^config: .*chain_sum"):
         build(config={"digits": 2})
     for option in ("seed", "size"):
-        with pytest.raises(UsageError, match=f"^config.{option}: "):
+        with pytest.raises(UsageError, match=f"^config: .*{option}"):
             build(config={option: 50})
     late = build(dataset="decimal_arithmetic", size=40, config={"max_num_decimal_places": 1})
-    with pytest.raises(UsageError, match="decimal_arithmetic cannot make entry"):
+    with pytest.raises(UsageError, match="^config: .*decimal_arithmetic"):
         late.question(1)
 
 
 def test_a_data_set_without_questions_enough(chain, monkeypatch):
     monkeypatch.setattr("grre_jax.tasks.datasets.reasoning_gym._is_held_out", lambda entry: True)
-    with pytest.raises(DataError, match="nothing but held-out questions"):
+    with pytest.raises(DataError, match="^size: "):
         chain.question(0)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from grre_jax import tasks
 from grre_jax.config import load_file
+from grre_jax.domains import ConfigError
 from grre_jax.errors import DataError
 from grre_jax.tasks.datasets.stored_questions import StoredQuestions
 
@@ -52,46 +53,12 @@ def test_a_test_split_is_never_trained_on(tmp_path):
     task = Letters(path=tmp_path)
     assert trained(task) == {"b1", "c1"}
     assert held_out(task) == {"a2"}
-    elsewhere = Letters(
-        path=tmp_path / "train.jsonl", test_path=write(tmp_path / "own.jsonl", ["b9"])
-    )
-    assert trained(elsewhere) == {"a1", "c1"}
-    assert held_out(elsewhere) == {"b9"}
-
-
-def test_a_folder_to_evaluate_on_may_hold_files_of_any_name(tmp_path):
-    write(tmp_path / "train.jsonl", ["a1", "b1", "c1"])
-    for name, texts in (("test/own", ["b9"]), ("online/math_500", ["c9"]), ("empty/notes.md", [])):
-        file = tmp_path / f"{name}.jsonl"
-        file.parent.mkdir()
-        write(file if texts else file.with_suffix(""), texts)
-    for folder, asked in (("test", {"b9"}), ("online", {"c9"})):
-        task = Letters(path=tmp_path / "train.jsonl", test_path=tmp_path / folder)
-        assert held_out(task) == asked
-    with pytest.raises(DataError, match="empty holds no test files"):
-        Letters(path=tmp_path, test_path=tmp_path / "empty").question(0)
-
-
-def test_a_folder_with_one_file_is_that_file(tmp_path):
-    write(tmp_path / "data.jsonl", ["a", "b", "c"])
-    (tmp_path / "README.md").write_text("")
-    assert len(trained(Letters(path=tmp_path, held_out=1))) == 2
-    write(tmp_path / "more.jsonl", ["d"])
-    with pytest.raises(DataError, match="holds no train files"):
-        Letters(path=tmp_path).question(0)
-
-
-def test_why_nothing_is_left_is_said(tmp_path):
-    class Nothing(Letters):
-        def _questions_of(self, split, record, where):
-            self._leave_out(where, "it is short")
-            return []
-
-    message = r"jsonl: 2 records or turns are left out \(.*record 1: it is short\)"
-    with pytest.raises(DataError, match=message):
-        Nothing(path=write(tmp_path / "all.jsonl", ["a", "b"])).question(0)
-    with pytest.raises(DataError, match="held_out=5"):
-        Letters(path=tmp_path / "all.jsonl", held_out=5).question(0)
+    (tmp_path / "own").mkdir()
+    own = write(tmp_path / "own" / "of_any_name.jsonl", ["b9"])
+    for test_path in (own, own.parent):
+        elsewhere = Letters(path=tmp_path / "train.jsonl", test_path=test_path)
+        assert trained(elsewhere) == {"a1", "c1"}
+        assert held_out(elsewhere) == {"b9"}
 
 
 def test_long_prompts_are_left_out(tmp_path):
@@ -100,15 +67,29 @@ def test_long_prompts_are_left_out(tmp_path):
     assert len(trained(task) | held_out(task)) == 4
 
 
-def test_what_is_missing_is_said(tmp_path):
-    with pytest.raises(DataError, match="holds no train files .*task.options.path"):
+def test_a_folder_with_one_file_is_that_file(tmp_path):
+    write(tmp_path / "data.jsonl", ["a", "b", "c"])
+    (tmp_path / "README.md").write_text("")
+    assert len(trained(Letters(path=tmp_path, held_out=1))) == 2
+    write(tmp_path / "more.jsonl", ["d"])
+    with pytest.raises(DataError, match="task.options.path: expected train files"):
         Letters(path=tmp_path).question(0)
-    for option, given in (
-        ("path", {"path": tmp_path / "nope"}),
-        ("test_path", {"path": tmp_path, "test_path": tmp_path / "gone.csv"}),
+
+
+def test_data_that_is_missing_is_named(tmp_path):
+    path = write(tmp_path / "all.jsonl", ["a", "b"])
+    (tmp_path / "empty").mkdir()
+    for options, named in (
+        ({"path": path, "held_out": 5}, "held_out=5"),
+        ({"path": tmp_path / "empty"}, "task.options.path"),
+        ({"path": tmp_path / "gone"}, "task.options.path"),
+        ({"path": path, "test_path": tmp_path / "empty"}, "task.options.test_path"),
+        ({"path": path, "test_path": tmp_path / "gone.csv"}, "task.options.test_path"),
     ):
-        with pytest.raises(DataError, match=f"task.options.{option} "):
-            Letters(**given).question(0)
+        with pytest.raises(DataError, match=named):
+            Letters(**options).question(0)
+    with pytest.raises(ConfigError, match="^path: "):
+        Letters(test_path=path)
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,3 @@ def test_turns_that_cannot_be_read_are_counted_and_left_out(tmp_path, caplog, an
     task = tasks.build("toolace", path=tmp_path, held_out=1)
     assert len(task.evaluation(9)) == 1 and task.question(0) == task.question(1)
     assert task.unusable == 2 and "cannot be read" in caplog.text
-
-
-@pytest.mark.parametrize("answer", ["[f(x=1/2)]", "[f(x=1", "[f(x=1)}", "x" * 10_001])
-def test_an_answer_that_cannot_be_read_makes_nothing_right(answer):
-    task = tasks.build("toolace")
-    question = tasks.Question("case", "asked", answer)
-    for text, well_formed in (("[f(x=1)]", 1.0), ("Words.", 1.0), (answer, 0.0)):
-        verdict = task.verify(question, text)
-        assert verdict == tasks.Verdict(0.0, {"correct": 0.0, "well_formed": well_formed})

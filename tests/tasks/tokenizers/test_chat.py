@@ -60,11 +60,10 @@ def test_ids_are_places_and_digits_their_own():
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [{"characters": "0120$"}, {"characters": "012"}, {"eos": "0$"}, {"eos": ""}, {"pad": "<pad>"}],
+    "arguments", [{"characters": "0120$"}, {"characters": "012"}, {"eos": "0$"}, {"pad": "<pad>"}]
 )
 def test_no_character_tokenizer(arguments):
-    with pytest.raises(UsageError, match="characters, eos, pad: expected"):
+    with pytest.raises(UsageError, match="^characters, eos, pad: "):
         tasks.CharTokenizer(**arguments)
 
 
@@ -184,7 +183,7 @@ def test_a_conversation_has_a_system_message_of_its_own_or_the_prompt(make_folde
     assert own.encode_messages(turns) == plain.encode_messages(given)
     assert own.encode_messages(mine) == plain.encode_messages(mine)
     assert own.encode_messages(turns[2:]) == own.encode_prompt("user")
-    with pytest.raises(UsageError, match="no chat template"):
+    with pytest.raises(UsageError, match="^messages: "):
         load().encode_messages(turns)
     with pytest.raises(UsageError, match="no system turns"):
         load(NO_SYSTEM).encode_messages(mine)
@@ -238,88 +237,78 @@ def test_where_generation_ends(load, files, eos_ids):
     assert load(CHATML, **files).eos_ids == eos_ids
 
 
-def test_what_is_missing_or_wrong_is_said(make_folder, load, tmp_path):
-    with pytest.raises(DataError, match="nowhere does not exist"):
-        tasks.load_tokenizer(tmp_path / "nowhere")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="empty .*holds no tokenizer"):
-        tasks.load_tokenizer(tmp_path / "empty")
+@pytest.mark.parametrize("files", [{}, {"tokenizer.json": "{}"}, {"tokenizer_config.json": "[]"}])
+def test_folders_without_a_tokenizer_are_refused(tmp_path, files):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(DataError, match=str(folder)):
+            tasks.load_tokenizer(folder)
+
+
+def test_wrong_settings_are_named(make_folder, load, tmp_path):
     with pytest.raises(DataError, match="grre_characters"):
         tasks.CharTokenizer.load(make_folder(CHATML))
     twice = {"grre_characters": "aa$", "eos_token": "$", "pad_token": "$"}
     with pytest.raises(DataError, match="tokenizer_config.json: characters"):
         tasks.CharTokenizer.load(make_folder(tokenizer_config=twice))
-    with pytest.raises(DataError, match="No end-of-text token"):
+    with pytest.raises(DataError, match="eos_token_id"):
         load(CHATML, eos_token=None)
-    with pytest.raises(UsageError, match="system_prompt: expected"):
-        tasks.load_tokenizer(make_folder(), system_prompt="Think.")
-    folder = make_folder(CHATML)
-    (folder / "tokenizer.json").write_text("{}")
-    with pytest.raises(DataError, match="cannot be loaded"):
-        tasks.load_tokenizer(folder)
-    (folder / "tokenizer_config.json").write_text("[]")
-    with pytest.raises(DataError, match="cannot be loaded|JSON"):
-        tasks.load_tokenizer(folder)
+    with pytest.raises(DataError, match="generation_config.json: eos_token_id: expected int"):
+        load(generation_config={"eos_token_id": ["2"]})
+    tasks.CharTokenizer().save(tmp_path)
+    for folder in (make_folder(), tmp_path):
+        for settings in ({"system_prompt": "Think."}, {"tools": "system"}):
+            with pytest.raises(UsageError, match=f"^system_prompt, tools.*{folder}"):
+                tasks.load_tokenizer(folder, **settings)
 
 
 ANYTHING = [None, True, -1, 1.5, math.inf, 10**30, "", "x", [], [[1]], {}, {"a": 1}]
 
 
-def assert_used_or_refused(folder):
+def assert_used_or_refused(file, values):
     """The tokenizer does all that a run asks of it, or loading it is a DataError that names the
     folder.
     """
+    file.write_text(values if isinstance(values, str) else json.dumps(values))
     try:
-        tokenizer = tasks.load_tokenizer(folder)
+        tokenizer = tasks.load_tokenizer(file.parent)
         tokenizer.encode_prompt("hi")
         tokenizer.decode([*tokenizer.encode_completion("a"), 1, tokenizer.pad_id])
         assert len(tokenizer.fingerprint) == 16
     except (DataError, UsageError) as error:
-        assert str(folder) in str(error)
+        assert str(file.parent) in str(error)
         return False
     return True
 
 
 def test_broken_tokenizer_files(make_folder):
-    folder = make_folder(form=BOS)
-    file = folder / "tokenizer.json"
-    whole = file.read_text()
-    values = json.loads(whole)
+    file = make_folder(form=BOS) / "tokenizer.json"
+    text = file.read_text()
+    values = json.loads(text)
     model = values["model"]
     changes = [{field: value} for field in values for value in ANYTHING]
     changes += [{"model": model | {field: value}} for field in model for value in ANYTHING]
     changes += [{"added_tokens": [values["added_tokens"][0] | {"id": value}]} for value in ANYTHING]
     for change in changes:
-        file.write_text(json.dumps(values | change))
-        assert_used_or_refused(folder)
+        assert_used_or_refused(file, values | change)
     broken = [{"type": kind} for kind in ("Nope", "Unigram", "WordPiece")]
     for vocabulary in ({"a": 0, "b": 0}, {"a": 2**32 - 1}, {"a": 2**32}, {"a": -1}, {"a": 0.5}):
         broken.append({"vocab": vocabulary})
-    texts = [json.dumps(values | {"model": model | change}) for change in broken]
-    for text in (*texts, "", whole[:300]):
-        file.write_text(text)
-        assert not assert_used_or_refused(folder)
+    for damaged in (*[values | {"model": model | change} for change in broken], "", text[:300]):
+        assert not assert_used_or_refused(file, damaged)
 
 
 def test_fields_of_the_tokenizers_configuration(make_folder):
     folder = make_folder(CHATML)
-    file = folder / "tokenizer_config.json"
-    values = json.loads(file.read_text())
+    values = json.loads((folder / "tokenizer_config.json").read_text())
     fields = "unk_token pad_token chat_template auto_map added_tokens_decoder".split()
-    fields += [*values, "extra_special_tokens", "grre_characters"]
-    for field in dict.fromkeys(fields):
+    for value in ANYTHING:
+        for field in {*fields, *values, "extra_special_tokens", "grre_characters"}:
+            assert_used_or_refused(folder / "tokenizer_config.json", values | {field: value})
+    for name in ("tokenizer_config.json", "generation_config.json", "config.json"):
         for value in ANYTHING:
-            file.write_text(json.dumps(values | {field: value}))
-            assert_used_or_refused(folder)
-    file.write_text(json.dumps(values))
-    for name in ("generation_config.json", "config.json", "special_tokens_map.json"):
-        for value in ANYTHING:
-            (folder / name).write_text(json.dumps({"eos_token_id": value}))
-            assert_used_or_refused(folder)
-        (folder / name).unlink()
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ["2"]}))
-    with pytest.raises(DataError, match="generation_config.json: eos_token_id: expected int"):
-        tasks.load_tokenizer(folder)
+            assert_used_or_refused(folder / name, values | {"eos_token_id": value})
 
 
 def test_ids_with_gaps(make_folder):
@@ -329,16 +318,6 @@ def test_ids_with_gaps(make_folder):
     (folder / "tokenizer.json").write_text(json.dumps(values))
     tokenizer = tasks.load_tokenizer(folder)
     assert tokenizer.vocab_size == 1001 and tokenizer.encode_completion("!")[0] == 1000
-
-
-def test_a_character_folder_is_no_chat_folder(tmp_path):
-    tasks.CharTokenizer().save(tmp_path)
-    with pytest.raises(UsageError, match="load_tokenizer"):
-        tasks.ChatTokenizer(tmp_path)
-    with pytest.raises(UsageError, match="system_prompt"):
-        tasks.load_tokenizer(tmp_path, system_prompt="Think.")
-    with pytest.raises(UsageError, match="tools"):
-        tasks.load_tokenizer(tmp_path, tools="system")
 
 
 # -- trajectories
@@ -527,14 +506,8 @@ def test_text_without_marks_has_the_tokens_of_the_whole(load):
     [
         (DROPS, None, "rewrites"),
         (MISTRAL, None, "rewrites"),
-        (
-            CHATML.replace("message['content']", "message['content'] | trim | upper"),
-            None,
-            "rewrites",
-        ),
         (CHATML.replace("<|im_end|>", ""), None, "none of the end tokens"),
-        (CHATML.replace("{% endfor", "{% break %}{% endfor"), None, "refuses|rewrites"),
-        (CHATML, TOOLS, "leaves out the tools: set model.tools to system"),
+        (CHATML, TOOLS, "model.tools"),
         (
             WITH_TOOLS.replace(
                 "{{ message['content'] }}",

@@ -36,3 +36,10 @@ def test_more_calls_than_are_compared():
     for text in ("[" + "f()," * 65 + "]", "Words: " + "[f()]" * 65, "x" * 10_001):
         with pytest.raises(NotCalls):
             read_calls(text)
+
+
+@pytest.mark.parametrize("answer", ["[f(x=1/2)]", "[f(x=1", "[f(x=1)}", "x" * 10_001])
+def test_an_answer_that_cannot_be_read_makes_nothing_right(answer):
+    for text, well_formed in (("[f(x=1)]", 1.0), ("Words.", 1.0), (answer, 0.0)):
+        verdict = verify_calls(Question("q", "asked", answer), text)
+        assert verdict.components == {"correct": 0.0, "well_formed": well_formed}

@@ -69,7 +69,7 @@ def test_a_hugging_face_data_set_on_disk(tmp_path):
     [
         ("parquet", "none.parquet", "none.parquet"),
         ("trl", "folder", "folder"),
-        ("datasets", "folder", "not a folder of datasets.save_to_disk"),
+        ("datasets", "folder", "a folder of datasets.save_to_disk"),
         ("datasets", "no/such", "no/such"),
         ("datasets", "bad", "data-00000-of-00001.arrow cannot be read as an Arrow stream"),
         ("datasets", "gone", "data-00000-of-00001.arrow is missing, which .*state.json lists"),

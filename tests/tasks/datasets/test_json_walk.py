@@ -96,7 +96,7 @@ TRUTH = {"ground_truth": "1"}
         (competition_math.CompetitionMath, {"question": "p"}, "problem"),
         (guru_math.GuruMath, {"prompt": "text", "reward_model": TRUTH}, "prompt"),
         (guru_math.GuruMath, {"prompt": [USER | {"role": "assistant"}]}, "prompt"),
-        (guru_math.GuruMath, {"prompt": [USER]}, "reward_model.ground_truth"),
+        (guru_math.GuruMath, {"prompt": [USER]}, "reward_model"),
         (toolace.ToolACE, {"system": 1, "conversations": []}, "system"),
         (toolace.ToolACE, {"system": "s", "conversations": [{"from": "robot"}]}, "conversations"),
         (questions.Questions, {"text": "q"}, "prompt or question or problem"),

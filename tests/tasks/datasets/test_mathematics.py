@@ -1,0 +1,112 @@
+"""MATH and Guru-Math: the published forms, what is left out, and how answers are judged."""
+
+import json
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from grre_jax import tasks
+from grre_jax.errors import UsageError
+
+from . import published_samples
+
+pytest.importorskip("math_verify")
+
+
+def test_both_published_forms_are_one_data_set(tmp_path):
+    folders = tasks.build("math", path=published_samples.math_folders(tmp_path / "a"))
+    parquets = tasks.build("math", path=str(published_samples.math_parquet(tmp_path / "b")))
+    assert folders.all_questions() == parquets.all_questions()
+    assert len(folders.evaluation(9)) == 3 and len(folders.evaluation(2)) == 2
+    question = folders.question(0)
+    assert question.prompt.endswith("\\boxed{}.") and question.prompt.startswith("What is $\\frac{")
+    assert question.answer.startswith("\\frac{")
+    assert folders.verify(question, question.demonstration).reward == 1
+
+
+def test_math_500_and_options(tmp_path):
+    """HuggingFaceH4/MATH-500: test.jsonl, its levels numbers, its subjects under another name."""
+    path = published_samples.math_parquet(tmp_path)
+    rows = []
+    for number in range(20, 23):
+        row = published_samples.math_record(number)
+        rows.append(row | {"subject": row.pop("type"), "level": int(row["level"][-1])})
+    (tmp_path / "500.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    task = tasks.build("math", path=path, test_path=tmp_path / "500.jsonl", levels=[1, 2, 3])
+    assert len({task.question(place).prompt for place in range(9)}) == 4
+    assert {question.answer[6:8] for question in task.evaluation(9)} == {"22", "23", "24"}
+    some = tasks.build("math", path=path, subjects=["Geometry"], template="Q: {question}")
+    assert [question.prompt for question in some.evaluation(9)] == ["Q: What is $\\frac{11}{2}+1$?"]
+
+
+@pytest.mark.parametrize(
+    "name, value", [("levels", [6]), ("levels", 5), ("subjects", "Algebra"), ("subjects", ["A"])]
+)
+def test_wrong_options(name, value):
+    with pytest.raises(UsageError, match=f"^{name}"):
+        tasks.build("math", **{name: value})
+
+
+def test_votes():
+    task = tasks.build("math", path="anywhere")
+    for text in ("\\boxed{0.5}", "The answer is $\\frac12$.", "#### 1/2"):
+        assert task.final_answer(text) == "1/2"
+    assert task.final_answer("I do not know.\nSorry about that.") is None
+    assert task.final_answer("\\boxed{x + 1}") == task.final_answer("\\boxed{x+1}") == "x+1"
+
+
+@pytest.mark.parametrize("name", ["math", "guru_math"])
+def test_a_copy_of_the_question_is_refused(name):
+    question = tasks.Question("case", "Simplify $\\sqrt{50}$.", "5\\sqrt{2}")
+    task = tasks.build(name, path="anywhere")
+    lenient = tasks.build(name, path="anywhere", refuse_copies=False)
+    copied = task.verify(question, "\\boxed{\\sqrt{50}}")
+    assert copied == tasks.Verdict(0.0, {"correct": 0.0, "answered": 1.0})
+    silent = task.verify(question, "I do not know.\nSorry about that.")
+    assert silent == tasks.Verdict(0.0, {"correct": 0.0, "answered": 0.0})
+    assert lenient.verify(question, "\\boxed{\\sqrt{50}}").reward == 1
+    assert task.verify(question, "\\boxed{5\\sqrt2}").reward == 1
+
+
+def test_records_without_an_answer_are_left_out_and_counted(tmp_path, caplog):
+    path = published_samples.math_folders(tmp_path)
+    record = {"problem": "p", "solution": "no box"}
+    (path / "train" / "algebra" / "0.json").write_text(json.dumps(record))
+    task = tasks.build("math", path=path)
+    assert len({task.question(place).prompt for place in range(5)}) == 5 and task.unusable == 1
+    assert "0.json, record 1: no answer" in caplog.text
+
+
+def test_gurus_other_domains_are_left_out_and_counted(tmp_path, caplog):
+    """LLM360/guru-RL-92k: train/ has a file for each domain."""
+    published_samples.guru(tmp_path)
+    prompt = [{"role": "user", "content": "Sort a list."}]
+    row = {"prompt": prompt, "ability": "codegen", "reward_model": {"ground_truth": '["1", "2"]'}}
+    file = tmp_path / "train" / "codegen__leetcode2k_1.3k.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist([row, row]), file)
+    task = tasks.build("guru_math", path=tmp_path, held_out=1)
+    questions = task.all_questions()
+    assert len(questions) == 8 and {question.prompt.split()[0] for question in questions} == {
+        "Find"
+    }
+    assert task.unusable == 2 and "'codegen'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("truth", "answer"),
+    [
+        ("7", "7"),
+        ('["7"]', "7"),
+        (["7"], "7"),
+        (7, "7"),
+        ("[1, 2)", "[1, 2)"),
+        ('["1", "2"]', '["1", "2"]'),
+    ],
+)
+def test_forms_of_the_truth(tmp_path, truth, answer):
+    parts = [{"type": "text", "text": text} for text in ("q", "?")]
+    prompt = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]
+    record = {"prompt": prompt, "reward_model": {"ground_truth": truth}}
+    ((_, question),) = tasks.build("guru_math", path=tmp_path)._questions_of("train", record, "")
+    assert (question.prompt, question.answer) == ("Be brief.\n\nq?", answer)
