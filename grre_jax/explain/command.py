@@ -51,8 +51,8 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
 
     Returns:
         "run"; "step", its groups by their origin; "rows" of `timeline.stretches`; "calls" of the
-        sampler on one device of unknown memory; "ages", {age: groups}; "objective", of
-        `objective_report`; "warnings".
+        sampler on one device of unknown memory; "placed" on the cluster; "ages", {age: groups};
+        "objective", of `objective_report`; "warnings".
     """
     from grre_jax.planner.compile import call_summary
     from grre_jax.training.actors.calls import evaluation_calls, training_calls
@@ -81,6 +81,10 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
             kind: [call_summary(call, call.shape(1, "float32")) for call in different]
             for kind, different in calls.items()
         },
+        "placed": [
+            {"kind": kind, "least": least, "most": most, "each": each}
+            for kind, least, most, each in config.cluster.placed
+        ],
         "ages": ages,
         "objective": objective_report(config, objective, first_stale),
         "warnings": run_warnings(config, objective, first_stale),
@@ -102,6 +106,9 @@ def _parts(report: dict[str, Any]) -> Iterator[Any]:
         yield f"{len(rows)} of {run['steps']} policy versions sample."
     for kind, calls in report["calls"].items():
         yield from (f"{kind.title()} samples in {described(call)}." for call in calls)
+    if placed := report["placed"]:
+        cells = [(row["kind"], _span(row["least"], row["most"]), _amounts(row)) for row in placed]
+        yield make_table(("process", "number", "each"), cells, "What is placed on the cluster")
     ages = _ages(report["ages"], run["steps"] * step["stored"])
     yield make_table(("updates old", "groups", "share", ""), ages, "Staleness over the run")
     objective = report["objective"]
@@ -140,6 +147,10 @@ def _ages(ages: dict[int, int], stored: int) -> list[tuple[str, ...]]:
         (label, str(count), f"{count / total:.1%}", "█" * round(BAR * count / most))
         for label, count in groups.items()
     ]
+
+
+def _amounts(row: dict[str, Any]) -> str:
+    return ", ".join(f"{amount:g} {name}" for name, amount in row["each"].items() if amount)
 
 
 def _span(low: int, high: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import logging
 import statistics
 import threading
 import time
@@ -32,6 +33,8 @@ from grre_jax.training import state as states
 from grre_jax.training.actors.explorer import Explorer, make_explorer
 from grre_jax.training.config.run import Config
 from grre_jax.training.runtime.stopwatch import Stopwatch
+
+_log = logging.getLogger(__name__)
 
 STRAGGLER = 4.0  # times the median seconds of a call, after which an idle explorer repeats it
 LEAST_TIMED = 5  # calls before the median counts
@@ -100,6 +103,53 @@ class _Call:
     samplers: int = 0
 
 
+class Occupation:
+    """What explorers did since the last row of the log: seconds by state, and tokens drawn.
+
+    Args:
+        count: number of explorers.
+    """
+
+    STATES = ("starting", "idle", "sampling")
+
+    def __init__(self, count: int) -> None:
+        now = time.monotonic()
+        self._entered = [("starting", now)] * count
+        self._seconds: collections.Counter[tuple[int, str]] = collections.Counter()
+        self._tokens: collections.Counter[int] = collections.Counter()
+        self._lock = threading.Lock()  # the dispatcher enters, the learner takes
+
+    def enter(self, explorer: int, state: str, tokens: int = 0) -> None:
+        """Notes a change of an explorer's state, and the tokens that it has drawn."""
+        with self._lock:
+            self._note(explorer, state)
+            self._tokens[explorer] += tokens
+
+    def _note(self, explorer: int, state: str) -> None:
+        now = time.monotonic()
+        before, since = self._entered[explorer]
+        self._seconds[explorer, before] += now - since
+        self._entered[explorer] = (state, now)
+
+    def take(self) -> dict[str, float]:
+        """Returns the scalars of a row, and begins anew: of each explorer its tokens per second,
+        and the shares of time in which it was idle, or (re)started.
+        """
+        scalars = {}
+        with self._lock:
+            for explorer, (state, _) in enumerate(self._entered):
+                self._note(explorer, state)
+                total = sum(self._seconds[explorer, name] for name in self.STATES) or 1e-9
+                rate = self._tokens[explorer] / total
+                scalars[f"tokens_per_second_explorer_{explorer}"] = rate
+                for name in ("idle", "starting"):
+                    share = self._seconds[explorer, name] / total
+                    scalars[f"time_{name}_explorer_{explorer}"] = share
+            self._seconds.clear()
+            self._tokens.clear()
+        return scalars
+
+
 class Explorers:
     """The explorers of a run on a Ray cluster, with the methods of `Explorer` that a supply calls.
 
@@ -143,11 +193,15 @@ class Explorers:
         self._seconds: list[float] = []
         self._closing = threading.Event()
         self._wanted = threading.Event()  # there may be calls to hand out
-        # What Ray works on: of each result the explorer, and the call; None while it starts.
-        self._work: dict[Any, tuple[Any, _Call | None]] = {}
-        for explorer in self._actors:
-            self._work[explorer.ready.remote()] = (explorer, None)
-        self._idle: list[Any] = []
+        # What Ray works on: of each result the explorer's number, and the call; None while it
+        # starts.
+        self._work: dict[Any, tuple[int, _Call | None]] = {}
+        for explorer, actor in enumerate(self._actors):
+            self._work[actor.ready.remote()] = (explorer, None)
+        self._idle: list[int] = []
+        self._occupation = Occupation(len(self._actors))
+        self._restarts: collections.Counter[int] = collections.Counter()
+        self._gauges = _gauges()
         self._thread = threading.Thread(target=self._dispatch, daemon=True, name="explorers")
         self._thread.start()
 
@@ -183,6 +237,18 @@ class Explorers:
         self._wanted.set()
         for call in asked:
             yield call.result
+
+    def scalars(self) -> dict[str, float]:
+        """Returns scalars of a train row about the explorers, and sends them to Ray's dashboard."""
+        scalars = self._occupation.take()
+        for explorer in range(len(self._actors)):
+            tags = {"explorer": str(explorer)}
+            rate = scalars[f"tokens_per_second_explorer_{explorer}"]
+            self._gauges["tokens_per_second"].set(rate, tags)
+            self._gauges["idle_share"].set(scalars[f"time_idle_explorer_{explorer}"], tags)
+            self._gauges["restarts"].set(self._restarts[explorer], tags)
+        self._gauges["queued_calls"].set(len(self._calls))
+        return scalars
 
     def judged(self, drawn: Future[list[Group]]) -> list[Group]:
         """Returns the groups of a call, which its explorer has judged."""
@@ -231,10 +297,12 @@ class Explorers:
             call = self._calls.popleft() if self._calls else self._straggler()
             if call is None:
                 return
-            actor = self._idle.pop()
+            explorer = self._idle.pop()
             call.begun = time.monotonic()
             call.samplers += 1
-            self._work[actor.sample.remote(*call.arguments)] = (actor, call)
+            result = self._actors[explorer].sample.remote(*call.arguments)
+            self._work[result] = (explorer, call)
+            self._occupation.enter(explorer, "sampling")
 
     def _straggler(self) -> _Call | None:
         if len(self._seconds) < LEAST_TIMED:
@@ -246,7 +314,7 @@ class Explorers:
     def _take(self, ref: Any) -> None:
         """Takes the result of a call; one whose explorer died is sampled by another."""
         errors = self._ray.exceptions
-        explorer, call = self._work.pop(ref)
+        explorer, call = self._work[ref]
         waits = call is not None and not call.result.done()
         try:
             result = self._ray.get(ref)
@@ -261,11 +329,36 @@ class Explorers:
                 call.samplers -= 1
                 if not call.samplers:
                     self._calls.appendleft(call)
-            self._work[explorer.ready.remote()] = (explorer, None)  # once Ray has restarted it
+            del self._work[ref]
+            # Answered once Ray has restarted it.
+            self._work[self._actors[explorer].ready.remote()] = (explorer, None)
+            self._occupation.enter(explorer, "starting")
+            self._restarts[explorer] += 1
+            _log.warning("explorer %d was lost; Ray restarts it", explorer)
             return
-        self._idle.append(explorer)
         if call is None and result != self._identity:
             raise UsageError(f"an explorer has {result}, and the learner {self._identity}")
+        groups = [] if call is None or result is None else list(map(encoding.decode, result))
+        tokens = sum(len(group.tokens) for group in groups)
+        self._occupation.enter(explorer, "idle", tokens)
         if waits and result is not None:
             self._seconds.append(time.monotonic() - call.begun)
-            call.result.set_result(list(map(encoding.decode, result)))
+            call.result.set_result(groups)
+        del self._work[ref]
+        self._idle.append(explorer)
+
+
+def _gauges() -> dict[str, Any]:
+    """Returns the metrics that Ray's dashboard shows, by name."""
+    from ray.util.metrics import Gauge
+
+    about = {
+        "tokens_per_second": "Tokens that an explorer draws a second",
+        "idle_share": "Share of time in which an explorer has no call",
+        "restarts": "Times that an explorer was lost",
+    }
+    gauges = {
+        name: Gauge(f"grre_explorer_{name}", text, ("explorer",)) for name, text in about.items()
+    }
+    gauges["queued_calls"] = Gauge("grre_queued_calls", "Calls that no explorer has taken")
+    return gauges

@@ -79,6 +79,9 @@ class Supply(Protocol):
             CorruptRecord, CorruptShard, DataError: they cannot be sampled again.
         """
 
+    def scalars(self) -> dict[str, float]:
+        """Returns scalars of a train row about who samples."""
+
     def close(self) -> None:
         """Ends the threads."""
 
@@ -158,6 +161,10 @@ class LocalSupply:
             return not {v for v in self._sampled if v < step} - kept
 
         self._wait(settled)
+
+    def scalars(self) -> dict[str, float]:
+        """Returns scalars of a train row about explorers on a cluster; {} without."""
+        return self.explorer.scalars() if self.explorer.remote else {}
 
     def close(self) -> None:
         """Ends the threads, the sampler's after the call that it makes."""

@@ -193,3 +193,17 @@ class ClusterConfig(Record):
     def samples(self) -> bool:
         """True if explorers on the cluster sample for the learner."""
         return bool(self.address and self.explorers.most)
+
+    @property
+    def placed(self) -> list[tuple[str, int, int, dict[str, float]]]:
+        """What is placed on the cluster: kind, least and most number, and resources of each."""
+        if not self.address:
+            return []
+        hosts = self.learner.hosts
+        explorers = self.explorers
+        kinds = [
+            ("learner", hosts, hosts, self.learner.each),
+            ("explorer", min(explorers.least, explorers.most), explorers.most, explorers.each),
+            ("judge", self.judges, self.judges, {"CPU": 1}),
+        ]
+        return [kind for kind in kinds if kind[2]]
