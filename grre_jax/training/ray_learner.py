@@ -17,6 +17,7 @@ from grre_jax import machine, ray_cluster
 from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
+from grre_jax.storage.remote import Store, is_url
 from grre_jax.training.config.run import Config
 from grre_jax.training.config.sections import LearnerConfig
 from grre_jax.training.run_folder import RUN_FILE
@@ -139,7 +140,11 @@ def _scaling(learner: LearnerConfig) -> Any:
 def _run_id(config: Config) -> str:
     """Returns the id of the run in the run's folder; empty without one."""
     try:
-        return json.loads((config.folder / RUN_FILE).read_text()).get("id", "")
+        if is_url(config.location):
+            content = Store(config.location).read(RUN_FILE)
+        else:
+            content = (config.folder / RUN_FILE).read_bytes()
+        return json.loads(content).get("id", "")
     except (OSError, ValueError, AttributeError):
         return ""
 

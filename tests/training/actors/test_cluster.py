@@ -161,6 +161,7 @@ def test_trajectories_of_explorers_are_those_of_the_learner(make_config, tmp_pat
 
 SLOW = """
 import time
+import zlib
 from grre_jax.tasks.datasets.arithmetic import Arithmetic
 
 class Slow(Arithmetic):
@@ -168,7 +169,7 @@ class Slow(Arithmetic):
     batch_rewards = None
 
     def verify(self, question, completion):
-        time.sleep(0.02 * (hash(question.question_id) % 2))
+        time.sleep(0.1 if zlib.crc32(question.question_id.encode()) % 2 else 0.005)
         return super().verify(question, completion)
 
 def build(seed):
