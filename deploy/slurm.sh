@@ -49,6 +49,6 @@ wait $!
 status=$?
 # The trap ends `wait`, not srun.
 while kill -0 $! 2> /dev/null; do wait $!; status=$?; done
-# Not by the status 143: srun has it after any node's failure.
+# Not by the status 143: srun has it also when it ended the head since another node failed.
 [ -n "$stopped" ] && scontrol requeue "$SLURM_JOB_ID"
 exit $status
