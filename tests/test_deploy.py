@@ -1,0 +1,193 @@
+"""The files of deploy/: what they name exists, and the command that they run is understood.
+
+Their shell runs in bash, with stand-ins for the programs of the clouds that write their words down.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from grre_jax.cli.entry import make_parser
+from grre_jax.training.config.overrides import override
+from grre_jax.training.config.run import Config, load_file
+
+yaml = pytest.importorskip("yaml")
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+# Each has its words in the file of its name, one a line.
+STAND_IN = 'printf "%s\\n" "$@" >> "$SAID/{name}"\n'
+# Runs the command behind its options, as srun and symmetric-run do.
+RUNS = {
+    "srun": 'while [[ $1 == -* ]]; do shift; done; "$@"\n',
+    "ray": 'if [[ $* == *" -- "* ]]; then while [ "$1" != -- ]; do shift; done; shift; "$@"; fi\n',
+    "scontrol": "echo node0\n",
+}
+
+
+def said(script, tmp_path, **variables):
+    """The words of each stand-in that a script of bash called."""
+    programs, words = tmp_path / "bin", tmp_path / "said"
+    programs.mkdir(parents=True)
+    words.mkdir()
+    for name in ("grre", "ray", "srun", "scontrol", "pip", "apt-get"):
+        file = programs / name
+        file.write_text("#!/bin/bash\n" + STAND_IN.format(name=name) + RUNS.get(name, ""))
+        file.chmod(0o755)
+    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), "/usr/bin", "/bin"])
+    environment = {"PATH": path, "HOME": str(tmp_path), "SAID": str(words)} | variables
+    command = ["bash", "-c", script, "bash", *shlex.split(variables.get("WORDS", ""))]
+    subprocess.run(command, env=environment, cwd=tmp_path, check=True, timeout=60)
+    return {file.name: file.read_text().splitlines() for file in words.iterdir()}
+
+
+def configured(words):
+    """The configuration that the real parser makes of the words of `grre`."""
+    parsed, fields = make_parser().parse_known_args(words)
+    assert parsed.command == "train" and parsed.num_processes == "1"
+    file = ROOT / parsed.config
+    return override(load_file(str(file)) if file.exists() else Config(name="any"), fields)
+
+
+def extras():
+    """The extras that the package has."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return set(project["optional-dependencies"])
+
+
+def named_extras(text):
+    """The extras that commands of pip name."""
+    found = re.findall(r"(?<!\S)['\"]?\.\[([\w,-]+)\]", text)
+    return {extra for names in found for extra in names.split(",")}
+
+
+def dockerfile():
+    """(instruction, rest) of each line of the Dockerfile."""
+    text = re.sub(r"^\s*#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)
+    text = text.replace("\\\n", " ")
+    return [line.split(maxsplit=1) for line in text.splitlines() if line.strip()]
+
+
+def test_the_image_has_what_the_package_is_built_from():
+    copied = [rest.split()[:-1] for word, rest in dockerfile() if word == "COPY"]
+    sources = {source for names in copied for source in names}
+    assert {"pyproject.toml", "setup.py", "grre_jax"} <= sources
+    assert [name for name in sources if not (ROOT / name).exists()] == []
+    readme = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["readme"]
+    assert readme in sources
+
+
+@pytest.mark.parametrize("accelerator", ["none", "tpu", "cuda"])
+def test_the_image_installs_extras_that_exist(accelerator, tmp_path):
+    default = dict(rest.split("=") for word, rest in dockerfile() if word == "ARG")
+    assert set(default) == {"ACCELERATOR"} and default["ACCELERATOR"] == "none"
+    script = "\n".join(rest for word, rest in dockerfile() if word == "RUN" and "pip" in rest)
+    found = named_extras("\n".join(said(script, tmp_path, ACCELERATOR=accelerator)["pip"]))
+    assert found - extras() == set() and "cluster" in found
+    assert found & {"tpu", "cuda"} == {accelerator} - {"none"}
+
+
+def rayjob():
+    """The RayJob."""
+    return yaml.safe_load((DEPLOY / "kuberay.yaml").read_text())
+
+
+def test_the_ray_job_has_what_kuberay_requires():
+    job = rayjob()
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob") and job["metadata"]["name"]
+    cluster = job["spec"]["rayClusterSpec"]
+    head, workers = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
+    names = [group["groupName"] for group in workers]
+    assert len(set(names)) == len(names) == 2
+    for group in workers:
+        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    for group in (head, *workers):
+        # Ray takes flags as text.
+        assert all(type(value) is str for value in group["rayStartParams"].values())
+        pod = group["template"]["spec"]
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        assert len(pod["containers"]) == 1
+        for container in pod["containers"]:
+            assert container["name"] and container["image"].startswith("REGISTRY/grre:")
+            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+            resources = container["resources"]
+            for name in ("google.com/tpu", "nvidia.com/gpu"):
+                assert resources["requests"].get(name) == resources["limits"].get(name)
+    if cluster["authOptions"]["mode"] == "token":
+        assert cluster["rayVersion"]
+
+
+def test_the_command_of_the_ray_job_asks_for_what_the_groups_have(tmp_path):
+    job = rayjob()["spec"]
+    cluster = configured(said(job["entrypoint"], tmp_path)["grre"]).cluster
+    groups = {group["groupName"]: group for group in job["rayClusterSpec"]["workerGroupSpecs"]}
+    slices, gpus = groups["learner"], groups["explorers"]
+    learner, explorers = cluster.learner, cluster.explorers
+    selected = slices["template"]["spec"]["nodeSelector"]
+    assert selected["cloud.google.com/gke-tpu-topology"] == learner.topology
+    assert (slices["numOfHosts"], slices["replicas"]) == (learner.hosts, learner.slices)
+    limits = gpus["template"]["spec"]["containers"][0]["resources"]["limits"]
+    assert int(limits["nvidia.com/gpu"]) == explorers.accelerators
+    assert (gpus["minReplicas"], gpus["maxReplicas"]) == (explorers.least, explorers.most)
+    for group, each in ((slices, learner), (gpus, explorers)):
+        container = group["template"]["spec"]["containers"][0]
+        assert int(container["resources"]["limits"]["cpu"]) >= each.cpus
+
+
+def test_hosts_and_chips_of_the_slice_are_those_of_its_topology(tmp_path):
+    tpu = pytest.importorskip("ray.util.tpu")
+    job = rayjob()["spec"]
+    learner = configured(said(job["entrypoint"], tmp_path)["grre"]).cluster.learner
+    hosts, each = tpu.get_tpu_worker_resources(learner.topology, learner.accelerator_type)
+    (group,) = [g for g in job["rayClusterSpec"]["workerGroupSpecs"] if g["groupName"] == "learner"]
+    limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
+    assert (hosts, each["TPU"]) == (group["numOfHosts"], int(limits["google.com/tpu"]))
+
+
+@pytest.mark.parametrize("gpus", ["", "8"])
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_slurm_starts_one_explorer_on_each_node_but_the_learners(nodes, gpus, tmp_path):
+    variables = {"SLURM_JOB_NUM_NODES": str(nodes), "SLURM_JOB_NODELIST": "node[0-2]"}
+    variables |= {"SLURM_NODEID": "0", "RUN": str(tmp_path / "run"), "SLURM_JOB_ID": "1"}
+    variables |= {"SLURM_GPUS_ON_NODE": gpus} if gpus else {}
+    variables["WORDS"] = "CONFIG --training.steps 7"
+    words = said((DEPLOY / "slurm.sh").read_text(), tmp_path, **variables)
+    config = configured(words["grre"])
+    assert config.training.steps == 7 and config.run_dir == variables["RUN"]
+    explorers = config.cluster.explorers
+    assert config.cluster.address == "auto" and explorers.most == nodes - 1
+    assert explorers.each == {"CPU": 1, "GPU": int(gpus or 0), "explorer": 1}
+    assert words["ray"][:3] == ["symmetric-run", "--address", "node0:6379"]
+    assert "--resume" not in words["grre"]
+
+
+def test_slurm_goes_on_with_a_run_that_exists(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.json").touch()
+    variables = {"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "node[0-1]"}
+    variables |= {"SLURM_NODEID": "0", "RUN": str(run), "SLURM_JOB_ID": "1", "WORDS": "CONFIG"}
+    words = said((DEPLOY / "slurm.sh").read_text(), tmp_path / "script", **variables)
+    assert "--resume" in words["grre"] and words["scontrol"][:1] == ["show"]
+    assert "requeue" not in words["scontrol"]
+
+
+def test_skypilot_starts_the_head_on_rank_0_and_explorers_on_the_others(tmp_path):
+    task = yaml.safe_load((DEPLOY / "skypilot.yaml").read_text())
+    assert named_extras(task["setup"]) - extras() == set()
+    variables = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NUM_GPUS_PER_NODE": "1"}
+    variables |= {"SKYPILOT_NUM_NODES": str(task["num_nodes"]), "RUN": str(tmp_path / "run")}
+    variables |= {"CONFIG": task["envs"]["CONFIG"], "SKYPILOT_NODE_RANK": "0"}
+    words = said(task["run"], tmp_path / "head", **variables)
+    config = configured(words["grre"])
+    assert config.cluster.address == "10.0.0.1:6379" and config.run_dir == variables["RUN"]
+    assert config.cluster.explorers.most == task["num_nodes"] - 1 and "--head" in words["ray"]
+    variables["SKYPILOT_NODE_RANK"] = "1"
+    words = said(task["run"], tmp_path / "worker", **variables)
+    assert "grre" not in words and "--head" not in words["ray"]
+    assert '{"explorer": 1}' in words["ray"] and "10.0.0.1:6379" in words["ray"]
