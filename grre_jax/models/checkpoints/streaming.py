@@ -1,8 +1,8 @@
 """Transfers between a checkpoint's tensors and the parameters on devices, a tensor at a time.
 
-The shards of a tensor are read as stored and copied one by one to the devices of the parameter,
-where the pieces of a layer are cast, joined and written into the stacked parameter. The host never
-has all layers in memory. Export takes the same way back.
+The shards of a tensor are read as stored and copied to the devices of the parameter, where the
+pieces of a layer are cast, joined and written into the stacked parameter. The host never has all
+layers in memory. Export takes the same way back.
 """
 
 from __future__ import annotations
@@ -90,20 +90,11 @@ def _not_finite(
 
 
 def _put(source: SafetensorsSource, tensor: str, sharding: Sharding | None) -> Array:
-    """Copies a tensor to its devices, one shard at a time."""
-    shape = source.shape(tensor)
+    """Copies a tensor to its devices; each process reads the shards of its own."""
     if sharding is None:
         return jax.device_put(source.read(tensor))
-    devices: dict[tuple[tuple[int, int, int], ...], list[jax.Device]] = {}
-    for device, index in sharding.addressable_devices_indices_map(shape).items():
-        bounds = tuple(part.indices(size) for part, size in zip(index, shape, strict=True))
-        devices.setdefault(bounds, []).append(device)
-    shards = []
-    for bounds, holders in devices.items():
-        value = source.read(tensor, tuple(slice(*bound) for bound in bounds))
-        # Blocks, so that the next shard is not read while this one is in the host's memory.
-        shards += jax.block_until_ready([jax.device_put(value, device) for device in holders])
-    return jax.make_array_from_single_device_arrays(shape, sharding, shards)
+    shape = source.shape(tensor)
+    return jax.make_array_from_callback(shape, sharding, lambda index: source.read(tensor, index))
 
 
 @cache
