@@ -234,8 +234,8 @@ class Block(nnx.Module):
             slides: True if this layer has the sliding window; a bool or traced.
         """
         c = self.config
-        options = {"scale": c.attention_scale, "softcap": c.attention_softcap}
-        return attention(q, k, v, visibility, window=c.sliding_window, windowed=slides, **options)
+        window, scale = c.sliding_window, c.attention_scale
+        return attention(q, k, v, visibility, window=window, windowed=slides, scale=scale)
 
     def finish(
         self,

@@ -205,9 +205,11 @@ def fingerprint(model: Transformer) -> str:
     """
     declared = ("family", "eos_ids", "bos_id", "max_positions")
     shape = {k: v for k, v in dataclasses.asdict(model.config).items() if k not in declared}
+    # Fingerprints are stored: they have an option that was never on, and those of other models are
+    # without the fields of yarn.
+    shape["attention_softcap"] = 0.0
     scaling = model.config.rope_scaling
     if scaling is not None and scaling.kind != "yarn":
-        # Fingerprints are stored: those of other models are without the fields of yarn.
         names = ("kind", "factor", "low_freq_factor", "high_freq_factor", "original_positions")
         shape["rope_scaling"] = {name: getattr(scaling, name) for name in names}
     if model.lora is not None:

@@ -98,7 +98,6 @@ INEXPRESSIBLE = [
     (BASE, dict(family="gemma3")),
     (BASE, dict(family="gpt2")),
     (GEMMA, dict(query_scale=2.5)),
-    (GEMMA, dict(attention_softcap=50.0)),
 ]
 
 
