@@ -54,29 +54,24 @@ def attention(
     Returns:
         [rows, length, kv, group, dim], in the dtype of `q`.
     """
-    options = {"window": window, "windowed": windowed, "scale": scale}
     mesh = meshes.current()
-    if mesh is None:
-        return _local(q, k, v, visibility, visibility, whole=True, **options)
-    heads, keys, tokens = (
-        meshes.spec(x.shape, meshes.ACTIVATIONS[kind], mesh)
-        for x, kind in ((q, "heads"), (k, "keys"), (visibility.segment_ids, "tokens"))
-    )
-    whole = mesh.shape["sequence"] == 1
+    heads = meshes.part(q.shape, "heads")
+    keys = meshes.part(k.shape, "keys")
+    tokens = meshes.part(visibility.segment_ids.shape, "tokens")
     if keys[2] is None:
         heads = P(heads[0], heads[1], None)
-
-    def shard(q, k, v, seen_by, seen, windowed):
-        return _local(q, k, v, seen_by, seen, whole=whole, **(options | {"windowed": windowed}))
-
-    traced = jnp.asarray(windowed) if not isinstance(windowed, bool) else None
-    call = shard if traced is not None else functools.partial(shard, windowed=windowed)
-    specs = (heads, keys, keys, tokens, P(tokens[0], None), *(() if traced is None else (P(),)))
-    mapped = jax.shard_map(call, mesh=mesh, in_specs=specs, out_specs=heads, check_vma=False)
-    return mapped(q, k, v, visibility, visibility, *(() if traced is None else (traced,)))
+    specs = (heads, keys, keys, tokens, P(tokens[0], None))
+    inputs = (q, k, v, visibility, visibility)
+    whole = mesh is None or mesh.shape["sequence"] == 1
+    call = functools.partial(_local, whole=whole, window=window, scale=scale)
+    if isinstance(windowed, bool):
+        return meshes.mapped(functools.partial(call, windowed=windowed), specs, heads)(*inputs)
+    return meshes.mapped(call, (*specs, P()), heads)(*inputs, windowed)
 
 
-def _local(q, k, v, seen_by: Visibility, seen: Visibility, *, whole: bool, window, windowed, scale):
+def _local(
+    q, k, v, seen_by: Visibility, seen: Visibility, windowed: Any, *, whole: bool, window, scale
+):
     """Computes one device's attention; `whole` if its queries are those of the whole row."""
     platform = meshes.platform()
     tpu = platform == "tpu" and q.shape[1] % LANES == 0 == k.shape[1] % LANES
