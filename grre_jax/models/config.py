@@ -109,7 +109,7 @@ class ModelConfig(Record):
     sliding_layers: tuple[bool, ...] = ()
     local_rope_theta: NonNegative = 0.0
     max_positions: Positive = 2048
-    family: str = "llama"
+    family: Literal["llama", "qwen2", "qwen3", "gemma3"] = "llama"
     eos_ids: tuple[Count, ...] = ()
     bos_id: Count | None = None
 

@@ -44,8 +44,8 @@ def prefix_attention(
     """Computes softmax attention with grouped queries; scores and softmax are in float32.
 
     Args:
-        q: [rows, queries, kv, group, dim] queries, by key-value group.
-        k: [rows, keys, kv, dim] keys.
+        q: [rows, queries, kv, group, dim] queries, by key-value group; a multiple of the lanes.
+        k: [rows, keys, kv, dim] keys; a multiple of the lanes.
         v: [rows, keys, kv, dim] values.
         seen_by: of the queries.
         seen: of the keys.
@@ -57,13 +57,8 @@ def prefix_attention(
         [rows, queries, kv, group, dim], in the dtype of `q`.
 
     Raises:
-        ValueError: the number of queries or of keys is not a multiple of the lanes.
         UsageError: so many and so long rows that the list of their blocks exceeds scalar memory.
     """
-    if q.shape[1] % LANES or k.shape[1] % LANES:
-        raise ValueError(
-            f"{q.shape[1]} queries and {k.shape[1]} keys: both must be a multiple of {LANES}"
-        )
     window = jnp.iinfo(jnp.int32).max if window is None else window
     prefixes = seen_by.segment_ids if seen_by.prefix_ids is None else seen_by.prefix_ids
     by = jnp.stack([seen_by.segment_ids, prefixes, seen_by.columns, seen_by.positions], axis=-1)

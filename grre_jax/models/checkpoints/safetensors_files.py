@@ -49,10 +49,13 @@ class SafetensorsSource:
     Raises:
         DataError: a file is missing or damaged, lacks a tensor of the index, or has one that is not
             floating point. Names the file.
+
+    Attributes:
+        folder: as given.
     """
 
     def __init__(self, folder: Path, file: str = ""):
-        self._folder = folder
+        self.folder = folder
         self._stored: dict[str, _Stored] = {}
         index = folder / INDEX_FILE
         weight_map = _weight_map(index) if not file and os.path.lexists(index) else {}
@@ -112,7 +115,7 @@ class SafetensorsSource:
         for name in sorted(expected.keys() | present):
             shape, found = expected.get(name, "none"), present.get(name, "none")
             if shape != found:
-                file = self.file(name) if name in present else self._folder
+                file = self.file(name) if name in present else self.folder
                 raise DataError(
                     f"{file}: tensor {name}: expected shape {shape} for this model, got {found}:"
                     f" {remedy}"

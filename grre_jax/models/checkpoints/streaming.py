@@ -48,7 +48,8 @@ def load_parameter(
         sharding: of the parameter; the default device if None.
 
     Raises:
-        DataError: a value is not finite, as stored or in `dtype`. Names the file and the tensor.
+        DataError: a value is not finite, as stored or in `dtype`. Names the folder and the
+            parameter.
     """
     parameter, layered = _split_name(name)
     shardings: list[Sharding | None] = [None] * len(layout.pieces(parameter))
@@ -64,29 +65,16 @@ def load_parameter(
         # device may share.
         value = jax.block_until_ready(write(value, pieces, layer))
     if not bool(_all_finite(value)):
-        raise DataError(_not_finite(config, name, shape, dtype, source))
+        raise DataError(
+            f"{source.folder}: {name} contains values that are not finite in"
+            f" {jnp.dtype(dtype).name}: load the model in float32, or download the files again"
+        )
     return value
 
 
 @jax.jit
 def _all_finite(value: Array) -> Array:
     return jnp.isfinite(value).all()
-
-
-def _not_finite(
-    config: ModelConfig, name: str, shape: tuple[int, ...], dtype: Any, source: SafetensorsSource
-) -> str:
-    """Returns the message that names the first tensor that is not finite in a dtype."""
-    for tensor in (tensor for _, _, tensors in order(config, {name: shape}) for tensor in tensors):
-        stored = source.read(tensor)
-        with np.errstate(over="ignore"):
-            if not np.isfinite(stored.astype(dtype)).all():
-                name = f"{source.file(tensor)}: tensor {tensor}"
-                break
-    return (
-        f"{name} contains values that are not finite in {jnp.dtype(dtype).name}: load the model in"
-        " float32, or copy or download the file again"
-    )
 
 
 def _put(source: SafetensorsSource, tensor: str, sharding: Sharding | None) -> Array:

@@ -6,7 +6,6 @@ import pytest
 
 from grre_jax import models
 from grre_jax.errors import DataError, UsageError
-from grre_jax.models.checkpoints.export import new_folder
 
 
 def same(a, b):
@@ -63,15 +62,3 @@ def test_a_failure_leaves_nothing(small, tmp_path):
     with pytest.raises(UsageError, match="cannot be written as"):
         models.save(small(qk_norm=True), tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["bare"]
-
-
-def test_a_folder_that_was_made_meanwhile_is_not_replaced(tmp_path):
-    with (
-        pytest.raises(UsageError, match="other exists"),
-        new_folder(tmp_path / "other") as temporary,
-    ):
-        (temporary / "file").write_text("mine")
-        (tmp_path / "other").mkdir()
-        (tmp_path / "other" / "file").write_text("theirs")
-    assert (tmp_path / "other" / "file").read_text() == "theirs"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["other"]

@@ -231,18 +231,14 @@ def test_broken_files(checkpoint, name, fault):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda tensor: tensor.astype(jax.numpy.float8_e4m3fn), "is stored as"),
-        (lambda tensor: tensor + np.float32("nan"), "contains values that are not finite"),
-        (
-            lambda tensor: tensor + np.float32(1e30),
-            "contains values that are not finite in float16",
-        ),
+        (lambda tensor: tensor.astype(jax.numpy.float8_e4m3fn), "up_proj.weight is stored as"),
+        (lambda tensor: tensor + np.float32(1e30), "up_proj contains .* not finite in float16"),
     ],
 )
 def test_tensors_that_cannot_be_taken(checkpoint, change, message):
     folder, name = checkpoint("llama"), "model.layers.1.mlp.up_proj.weight"
     edit_tensors(folder / WEIGHTS, lambda t: t.update({name: change(t[name])}))
-    with pytest.raises(DataError, match=f"tensor {name} {message}"):
+    with pytest.raises(DataError, match=message):
         models.load(folder, dtype=np.float16)
     if "float16" in message:
         assert models.load(folder).config.vocab_size > 1
