@@ -57,7 +57,7 @@ def test_what_exists_is_not_overwritten(small, tmp_path):
 
 def test_a_failure_leaves_nothing(small, tmp_path):
     (tmp_path / "bare").mkdir()
-    with pytest.raises(DataError, match=r"bare: no tokenizer files"):
+    with pytest.raises(DataError, match="tokenizer"):
         models.save(small(), tmp_path / "out", tokenizer_from=tmp_path / "bare")
     with pytest.raises(UsageError, match="cannot be written as"):
         models.save(small(qk_norm=True), tmp_path / "out")
