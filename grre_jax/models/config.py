@@ -7,6 +7,8 @@ from typing import Literal
 
 from grre_jax.domains import AboveZero, ConfigError, Count, NonNegative, Positive, Record
 
+Family = Literal["llama", "qwen2", "qwen3", "gemma3"]
+
 
 @dataclasses.dataclass(frozen=True)
 class RopeScaling(Record):
@@ -109,7 +111,7 @@ class ModelConfig(Record):
     sliding_layers: tuple[bool, ...] = ()
     local_rope_theta: NonNegative = 0.0
     max_positions: Positive = 2048
-    family: Literal["llama", "qwen2", "qwen3", "gemma3"] = "llama"
+    family: Family = "llama"
     eos_ids: tuple[Count, ...] = ()
     bos_id: Count | None = None
 

@@ -312,7 +312,7 @@ def part(shape: tuple[int, ...], kind: str) -> P:
     return spec(shape, ACTIVATIONS[kind], current())
 
 
-def mapped(call: Callable[..., Any], in_specs: tuple[P, ...], out_specs: Any) -> Callable[..., Any]:
+def mapped(call: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
     """Returns a function that runs `call` on each device's parts of the arrays; `call` without a
     mesh in use.
     """

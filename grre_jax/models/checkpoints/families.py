@@ -16,9 +16,9 @@ from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import check, fields_of
 from grre_jax.models.checkpoints import config_fields, rope_fields
-from grre_jax.models.config import ModelConfig
+from grre_jax.models.config import Family, ModelConfig
 
-ARCHITECTURES = {
+ARCHITECTURES: dict[Family, str] = {
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
@@ -112,7 +112,7 @@ def tensor_name(piece: str, layer: int | None = None, *, post_norms: bool = Fals
     return f"model.layers.{layer}.{names[piece]}"
 
 
-def _family(values: dict[str, Any]) -> str:
+def _family(values: dict[str, Any]) -> Family:
     """Returns the family that model_type names, or architectures if it is absent."""
     named, kind = (
         checked(name, annotation, values.get(name))
