@@ -5,7 +5,7 @@
 - NVIDIA: cuDNN's, through `jax.nn.dot_product_attention`, in half precision, a block of queries at
   a time.
 - CPU, and the cases that the others do not support (rows that are no multiple of the lanes on TPU,
-  float32 or a soft cap on NVIDIA): `blocked_attention`.
+  float32 on NVIDIA): `blocked_attention`.
 
 Under a mesh each device attends for its own rows, its own heads and its own part of the queries;
 keys and values are whole along the row.
@@ -38,7 +38,6 @@ def attention(
     window: int = 0,
     windowed: Any = False,
     scale: float,
-    softcap: float = 0.0,
 ) -> Float[Array, "rows length kv group dim"]:
     """Computes softmax attention with grouped queries; the softmax is in float32.
 
@@ -51,52 +50,42 @@ def attention(
         windowed: True if this layer has the window; a bool, or a traced scalar if layers are
             scanned.
         scale: factor of the scores.
-        softcap: scores become softcap * tanh(scores / softcap); 0 for none.
 
     Returns:
         [rows, length, kv, group, dim], in the dtype of `q`.
     """
-    options = {"window": window, "windowed": windowed, "scale": scale, "softcap": softcap}
     mesh = meshes.current()
-    if mesh is None:
-        return _local(q, k, v, visibility, visibility, whole=True, **options)
-    heads, keys, tokens = (
-        meshes.spec(x.shape, meshes.ACTIVATIONS[kind], mesh)
-        for x, kind in ((q, "heads"), (k, "keys"), (visibility.segment_ids, "tokens"))
-    )
-    whole = mesh.shape["sequence"] == 1
+    heads = meshes.part(q.shape, "heads")
+    keys = meshes.part(k.shape, "keys")
+    tokens = meshes.part(visibility.segment_ids.shape, "tokens")
     if keys[2] is None:
         heads = P(heads[0], heads[1], None)
-
-    def shard(q, k, v, seen_by, seen, windowed):
-        return _local(q, k, v, seen_by, seen, whole=whole, **(options | {"windowed": windowed}))
-
-    traced = jnp.asarray(windowed) if not isinstance(windowed, bool) else None
-    call = shard if traced is not None else functools.partial(shard, windowed=windowed)
-    specs = (heads, keys, keys, tokens, P(tokens[0], None), *(() if traced is None else (P(),)))
-    mapped = jax.shard_map(call, mesh=mesh, in_specs=specs, out_specs=heads, check_vma=False)
-    return mapped(q, k, v, visibility, visibility, *(() if traced is None else (traced,)))
+    specs = (heads, keys, keys, tokens, P(tokens[0], None))
+    inputs = (q, k, v, visibility, visibility)
+    whole = mesh is None or mesh.shape["sequence"] == 1
+    call = functools.partial(_local, whole=whole, window=window, scale=scale)
+    if isinstance(windowed, bool):
+        return meshes.mapped(functools.partial(call, windowed=windowed), specs, heads)(*inputs)
+    return meshes.mapped(call, (*specs, P()), heads)(*inputs, windowed)
 
 
 def _local(
-    q, k, v, seen_by: Visibility, seen: Visibility, *, whole: bool, window, windowed, scale, softcap
+    q, k, v, seen_by: Visibility, seen: Visibility, windowed: Any, *, whole: bool, window, scale
 ):
     """Computes one device's attention; `whole` if its queries are those of the whole row."""
     platform = meshes.platform()
     tpu = platform == "tpu" and q.shape[1] % LANES == 0 == k.shape[1] % LANES
     if tpu and whole and seen.prefix_ids is None:
-        return _splash(q, k, v, seen.segment_ids, window, windowed, scale, softcap)
+        return _splash(q, k, v, seen.segment_ids, window, windowed, scale)
     limit = None
     if windowed is not False and window:
         never = jnp.iinfo(jnp.int32).max
         limit = window if windowed is True else jnp.where(windowed, window, never)
     if tpu:
-        return prefix_attention(q, k, v, seen_by, seen, window=limit, scale=scale, softcap=softcap)
-    if platform == "gpu" and q.dtype in (jnp.bfloat16, jnp.float16) and not softcap:
+        return prefix_attention(q, k, v, seen_by, seen, window=limit, scale=scale)
+    if platform == "gpu" and q.dtype in (jnp.bfloat16, jnp.float16):
         return _cudnn(q, k, v, seen_by, seen, limit, scale)
-    return blocked_attention(
-        q, k, v, seen_by, seen, whole=whole, window=limit, scale=scale, softcap=softcap
-    )
+    return blocked_attention(q, k, v, seen_by, seen, whole=whole, window=limit, scale=scale)
 
 
 def _cudnn(q, k, v, seen_by, seen, limit, scale: float, implementation: Any = "cudnn"):
@@ -137,7 +126,7 @@ def _splash_block(length: int) -> int:
 
 
 @functools.lru_cache(maxsize=32)
-def _splash_kernel(length: int, heads: int, window: int, softcap: float, interpret: bool) -> Any:
+def _splash_kernel(length: int, heads: int, window: int, interpret: bool) -> Any:
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
@@ -153,13 +142,12 @@ def _splash_kernel(length: int, heads: int, window: int, softcap: float, interpr
             block_sizes=blocks,
             head_shards=1,
             q_seq_shards=1,
-            attn_logits_soft_cap=softcap or None,
             residual_checkpoint_name=ATTENDED,
             interpret=interpret,
         )
 
 
-def _splash(q, k, v, segment_ids, window, windowed: Any, scale, softcap, interpret=False):
+def _splash(q, k, v, segment_ids, window, windowed: Any, scale, interpret=False):
     """Computes splash attention, by the windowed or the full kernel as the layer requires.
 
     Heads whose width is not a multiple of the lanes are padded with zeros.
@@ -172,7 +160,7 @@ def _splash(q, k, v, segment_ids, window, windowed: Any, scale, softcap, interpr
     queries, keys, values = (jnp.pad(x, fill).transpose(0, 2, 1, 3) for x in (queries, k, v))
 
     def run(window):
-        attend = _splash_kernel(length, kv * group, window, softcap, interpret)
+        attend = _splash_kernel(length, kv * group, window, interpret)
         ids = kernel.SegmentIds(q=segment_ids, kv=segment_ids)
         return jax.vmap(attend)(queries, keys, values, ids)
 

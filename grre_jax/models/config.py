@@ -7,6 +7,8 @@ from typing import Literal
 
 from grre_jax.domains import AboveZero, ConfigError, Count, NonNegative, Positive, Record
 
+Family = Literal["llama", "qwen2", "qwen3", "gemma3"]
+
 
 @dataclasses.dataclass(frozen=True)
 class RopeScaling(Record):
@@ -70,7 +72,6 @@ class ModelConfig(Record):
         scale_embeddings: embeddings are multiplied by sqrt(hidden_size) (Gemma).
         query_scale: dot products of queries and keys are divided by sqrt(query_scale); head_dim
             if 0.
-        attention_softcap: attention scores x become cap * tanh(x / cap); 0 for none.
         logit_softcap: logits x become cap * tanh(x / cap); 0 for none.
         sliding_window: positions that a token of a sliding layer attends to, itself included; 0 if
             no layer slides.
@@ -105,13 +106,12 @@ class ModelConfig(Record):
     post_norms: bool = False
     scale_embeddings: bool = False
     query_scale: NonNegative = 0.0
-    attention_softcap: NonNegative = 0.0
     logit_softcap: NonNegative = 0.0
     sliding_window: Count = 0
     sliding_layers: tuple[bool, ...] = ()
     local_rope_theta: NonNegative = 0.0
     max_positions: Positive = 2048
-    family: str = "llama"
+    family: Family = "llama"
     eos_ids: tuple[Count, ...] = ()
     bos_id: Count | None = None
 

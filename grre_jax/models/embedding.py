@@ -28,20 +28,18 @@ def embed(
         tokens: [rows, length] token ids.
         dtype: of the result.
     """
-    mesh = meshes.current()
-    if mesh is None:
-        return jnp.take(table, tokens, axis=0).astype(dtype)
-    part = meshes.spec(table.shape, meshes.RULES["embed"], mesh)
-    ids = meshes.spec(tokens.shape, meshes.ACTIVATIONS["tokens"], mesh)
+    part = meshes.spec(table.shape, meshes.RULES["embed"], meshes.current())
+    ids = meshes.part(tokens.shape, "tokens")
     # The width is cut over the axis that the rows are cut over too.
     swaps = part[1] is not None and ids[0] is not None
 
     def local(table, tokens):
-        wanted = jax.lax.all_gather(tokens, part[1], axis=0, tiled=True) if swaps else tokens
+        if swaps:
+            tokens = jax.lax.all_gather(tokens, part[1], axis=0, tiled=True)
         if part[0] is None:
-            x = jnp.take(table, wanted, axis=0)
+            x = jnp.take(table, tokens, axis=0)
         else:
-            index = wanted - table.shape[0] * jax.lax.axis_index(part[0])
+            index = tokens - table.shape[0] * jax.lax.axis_index(part[0])
             here = (index >= 0) & (index < table.shape[0])
             x = jnp.where(here[..., None], jnp.take(table, jnp.where(here, index, 0), axis=0), 0)
             x = jax.lax.psum(x, part[0])
@@ -51,5 +49,4 @@ def embed(
         return jax.lax.all_to_all(x, part[1], split_axis=0, concat_axis=2, tiled=True)
 
     out = P(*ids, None if swaps else part[1])
-    look = jax.shard_map(local, mesh=mesh, in_specs=(part, ids), out_specs=out, check_vma=False)
-    return meshes.constrain(look(table, tokens), "stream")
+    return meshes.constrain(meshes.mapped(local, (part, ids), out)(table, tokens), "stream")

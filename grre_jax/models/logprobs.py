@@ -161,25 +161,20 @@ def _local_backward(
     return jax.lax.scan(step, carry, _blocks(head.shape[0], block))[0]
 
 
-def _cut(hidden: Array, head: Array) -> tuple[Any, P, P]:
-    """Returns (mesh, partition of the tokens, partition of the head); both whole without a mesh."""
-    mesh = meshes.current()
-    if mesh is None:
-        return None, P(), P()
-    tokens = meshes.spec(hidden.shape, meshes.ACTIVATIONS["flat"], mesh)
-    return mesh, tokens, meshes.spec(head.shape, meshes.RULES["head"], mesh)
+def _partition(hidden: Array, head: Array) -> tuple[P, P]:
+    """Returns the partitions of the tokens and of the head."""
+    rows = meshes.spec(head.shape, meshes.RULES["head"], meshes.current())
+    return meshes.part(hidden.shape, "flat"), rows
 
 
-def _axes(entry: Any) -> tuple[str, ...]:
-    return () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
-
-
-def _whole_width(head: Array, part: P, dtype: Any) -> Array:
-    """Returns all columns of the head in the compute dtype: cast first, then gathered, so that
-    bfloat16 halves the traffic.
+def _whole_width(head: Array, axis: str | None, dtype: Any) -> Array:
+    """Returns all columns of a device's rows of the head. On a mesh they are in the compute dtype:
+    cast first, then gathered, so that bfloat16 halves the traffic.
     """
+    if meshes.current() is None:
+        return head
     head = head.astype(dtype)
-    return head if part[1] is None else jax.lax.all_gather(head, part[1], axis=1, tiled=True)
+    return head if axis is None else jax.lax.all_gather(head, axis, axis=1, tiled=True)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
@@ -215,58 +210,43 @@ def head_logprobs(
 
 
 def _forward(hidden, head, targets, temperature, block, softcap, num_ids):
-    mesh, tokens, rows = _cut(hidden, head)
-    if mesh is None:
-        outputs, normaliser, kept = _local_forward(
-            hidden, head, targets, temperature, block, softcap, num_ids, None
-        )
-    else:
-        keeps = not softcap and head.shape[0] // (mesh.shape[rows[0]] if rows[0] else 1) <= block
+    mesh = meshes.current()
+    tokens, rows = _partition(hidden, head)
+    flat = P(tokens[0])
+    keeps = not softcap and head.shape[0] // (mesh.shape[rows[0]] if rows[0] else 1) <= block
 
-        def local(hidden, head, targets, temperature):
-            whole = _whole_width(head, rows, hidden.dtype)
-            return _local_forward(
-                hidden, whole, targets, temperature, block, softcap, num_ids, rows[0]
-            )
+    def local(hidden, head, targets, temperature):
+        head = _whole_width(head, rows[1], hidden.dtype)
+        return _local_forward(hidden, head, targets, temperature, block, softcap, num_ids, rows[0])
 
-        flat = P(tokens[0])
-        specs = ((flat, flat), flat, P(tokens[0], rows[0]) if keeps else None)
-        run = jax.shard_map(
-            local, mesh=mesh, in_specs=(tokens, rows, flat, P()), out_specs=specs, check_vma=False
-        )
-        outputs, normaliser, kept = run(hidden, head, targets, temperature)
-    return outputs, (hidden, head, targets, temperature, normaliser, kept)
+    specs = ((flat, flat), flat, P(tokens[0], rows[0]) if keeps else None)
+    inputs = (hidden, head, targets, temperature)
+    outputs, normaliser, kept = meshes.mapped(local, (tokens, rows, flat, P()), specs)(*inputs)
+    return outputs, (*inputs, normaliser, kept)
 
 
 def _backward(block, softcap, num_ids, residuals, cotangents):
-    hidden, head, targets, temperature, normaliser, kept = residuals
-    mesh, tokens, rows = _cut(hidden, head)
-    if mesh is None:
-        saved = (hidden, head, targets, temperature, normaliser, kept)
-        d_hidden, d_head = _local_backward(*saved, cotangents[0], block, softcap, num_ids, None)
-    else:
+    hidden, head, _, temperature, _, kept = residuals
+    tokens, rows = _partition(hidden, head)
+    # The gradient of the head is summed over the devices of other tokens; where its columns are cut
+    # along one of these axes, each device gets the sum of its own columns.
+    others = tuple(axis for axis in tokens[0] or () if axis != rows[1])
 
-        def local(hidden, head, targets, temperature, normaliser, kept, g):
-            whole = _whole_width(head, rows, hidden.dtype)
-            saved = (hidden, whole, targets, temperature, normaliser, kept)
-            d_hidden, d_head = _local_backward(*saved, g, block, softcap, num_ids, rows[0])
-            if rows[0] is not None:
-                d_hidden = jax.lax.psum(d_hidden, rows[0])
-            scattered = rows[1] is not None
-            if scattered:
-                d_head = jax.lax.psum_scatter(d_head, rows[1], scatter_dimension=1, tiled=True)
-            others = tuple(a for a in _axes(tokens[0]) if not (scattered and a in _axes(rows[1])))
-            return d_hidden.astype(hidden.dtype), jax.lax.psum(d_head.astype(head.dtype), others)
+    def local(hidden, head, targets, temperature, normaliser, kept, g):
+        whole = _whole_width(head, rows[1], hidden.dtype)
+        saved = (hidden, whole, targets, temperature, normaliser, kept)
+        d_hidden, d_head = _local_backward(*saved, g, block, softcap, num_ids, rows[0])
+        if rows[0] is not None:
+            d_hidden = jax.lax.psum(d_hidden, rows[0])
+        if rows[1] is not None:
+            d_head = jax.lax.psum_scatter(d_head, rows[1], scatter_dimension=1, tiled=True)
+        return d_hidden.astype(hidden.dtype), jax.lax.psum(d_head.astype(head.dtype), others)
 
-        flat = P(tokens[0])
-        cut = None if kept is None else P(tokens[0], rows[0])
-        specs = (tokens, rows, flat, P(), flat, cut, flat)
-        run = jax.shard_map(
-            local, mesh=mesh, in_specs=specs, out_specs=(tokens, rows), check_vma=False
-        )
-        d_hidden, d_head = run(hidden, head, targets, temperature, normaliser, kept, cotangents[0])
-    d_hidden, d_head = d_hidden.astype(hidden.dtype), d_head.astype(head.dtype)
-    return d_hidden, d_head, None, jnp.zeros_like(temperature)
+    flat = P(tokens[0])
+    cut = None if kept is None else P(tokens[0], rows[0])
+    specs = (tokens, rows, flat, P(), flat, cut, flat)
+    gradients = meshes.mapped(local, specs, (tokens, rows))(*residuals, cotangents[0])
+    return *gradients, None, jnp.zeros_like(temperature)
 
 
 head_logprobs.defvjp(_forward, _backward)
@@ -276,20 +256,13 @@ def _at_sources(
     hidden: Float[Array, "rows length width"], sources: Integer[Array, "rows length"]
 ) -> Float[Array, "rows length width"]:
     """Returns the hidden state that each token is predicted from, per device from its own rows."""
-    mesh = meshes.current()
 
     def local(hidden, sources):
         return jnp.take_along_axis(hidden, sources[:, :, None], axis=1)
 
-    if mesh is None:
-        return local(hidden, sources)
-    parts = [
-        meshes.spec(hidden.shape, meshes.ACTIVATIONS[kind], mesh)
-        for kind in ("whole_rows", "tokens", "stream")
-    ]
-    return jax.shard_map(
-        local, mesh=mesh, in_specs=tuple(parts[:2]), out_specs=parts[2], check_vma=False
-    )(hidden, sources)
+    specs = (meshes.part(hidden.shape, "whole_rows"), meshes.part(sources.shape, "tokens"))
+    out = meshes.part(hidden.shape, "stream")
+    return meshes.mapped(local, specs, out)(hidden, sources)
 
 
 def token_logprobs(

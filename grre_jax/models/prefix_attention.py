@@ -39,33 +39,26 @@ def prefix_attention(
     *,
     window: Integer[Array, ""] | int | None = None,
     scale: float,
-    softcap: float = 0.0,
     interpret: bool = False,
 ) -> Float[Array, "rows queries kv group dim"]:
     """Computes softmax attention with grouped queries; scores and softmax are in float32.
 
     Args:
-        q: [rows, queries, kv, group, dim] queries, by key-value group.
-        k: [rows, keys, kv, dim] keys.
+        q: [rows, queries, kv, group, dim] queries, by key-value group; a multiple of the lanes.
+        k: [rows, keys, kv, dim] keys; a multiple of the lanes.
         v: [rows, keys, kv, dim] values.
         seen_by: of the queries.
         seen: of the keys.
         window: sliding window in positions, an int or traced; None for none.
         scale: factor of the scores.
-        softcap: scores become softcap * tanh(scores / softcap); 0 for none.
         interpret: run the kernels in interpretation, on any backend.
 
     Returns:
         [rows, queries, kv, group, dim], in the dtype of `q`.
 
     Raises:
-        ValueError: the number of queries or of keys is not a multiple of the lanes.
         UsageError: so many and so long rows that the list of their blocks exceeds scalar memory.
     """
-    if q.shape[1] % LANES or k.shape[1] % LANES:
-        raise ValueError(
-            f"{q.shape[1]} queries and {k.shape[1]} keys: both must be a multiple of {LANES}"
-        )
     window = jnp.iinfo(jnp.int32).max if window is None else window
     prefixes = seen_by.segment_ids if seen_by.prefix_ids is None else seen_by.prefix_ids
     by = jnp.stack([seen_by.segment_ids, prefixes, seen_by.columns, seen_by.positions], axis=-1)
@@ -80,7 +73,7 @@ def prefix_attention(
             " or set training.share_prompts false"
         )
     limit = jnp.asarray(window, jnp.int32).reshape(1)
-    out = _attend(queries, keys, values, by, of, limit, softcap, interpret)
+    out = _attend(queries, keys, values, by, of, limit, interpret)
     return out.transpose(0, 3, 1, 2, 4)
 
 
@@ -140,19 +133,14 @@ def _masked(
     by: Integer[Array, "block 4"],
     of: Integer[Array, "3 keys"],
     window: Integer[Array, ""],
-    softcap: float,
-) -> tuple[Float[Array, "m keys"], Float[Array, "m keys"] | None]:
-    """Computes the masked scores of a block, and the derivative of the cap or None."""
+) -> Float[Array, "m keys"]:
+    """Computes the masked scores of a block."""
     scores = _product(q, k, 1, 1)
-    derivative = None
-    if softcap:
-        capped = jnp.tanh(scores / softcap)
-        scores, derivative = softcap * capped, 1 - capped * capped
     segment, prefix, column, position = (by[:, n : n + 1] for n in range(4))
     mask = (segment == of[:1]) | (prefix == of[:1])
     mask &= (column >= of[1:2]) & (position - of[2:] < window)
     grouped = scores.reshape(-1, *mask.shape)
-    return jnp.where(mask[None], grouped, NEVER).reshape(scores.shape), derivative
+    return jnp.where(mask[None], grouped, NEVER).reshape(scores.shape)
 
 
 def _flat(x: Float[Array, "group block dim"]) -> Float[Array, "m dim"]:
@@ -174,9 +162,7 @@ def _visiting(counts, start, visit, finish) -> None:
     pl.when(at == pl.num_programs(3) - 1)(finish)
 
 
-def _forward_kernel(
-    visits, counts, window, q, k, v, by, of, out, logsum, top, total, sums, *, softcap
-):
+def _forward_kernel(visits, counts, window, q, k, v, by, of, out, logsum, top, total, sums):
     """Attends for a block of queries."""
 
     def start():
@@ -185,7 +171,7 @@ def _forward_kernel(
         sums[...] = jnp.zeros_like(sums)
 
     def visit():
-        scores, _ = _masked(_flat(q[...]), k[...], by[...], of[...], window[0], softcap)
+        scores = _masked(_flat(q[...]), k[...], by[...], of[...], window[0])
         highest = jnp.maximum(top[...], scores.max(-1, keepdims=True))
         weights = jnp.exp(scores - _wide(highest, scores.shape[-1]))
         shrink = jnp.exp(top[...] - highest)
@@ -203,9 +189,7 @@ def _forward_kernel(
     _visiting(counts, start, visit, finish)
 
 
-def _gradient_kernel(
-    visits, counts, window, q, k, v, by, of, out, d_out, logsum, *refs, softcap, products
-):
+def _gradient_kernel(visits, counts, window, q, k, v, by, of, out, d_out, logsum, *refs, products):
     """Sums `products` of (q, k, d_out, weights, gradient of the scores) over the blocks visited;
     `refs` are the results and as many sums.
     """
@@ -217,11 +201,10 @@ def _gradient_kernel(
 
     def visit():
         queries, d_block = _flat(q[...]), _flat(d_out[...])
-        scores, derivative = _masked(queries, k[...], by[...], of[...], window[0], softcap)
+        scores = _masked(queries, k[...], by[...], of[...], window[0])
         weights = jnp.exp(scores - _flat(logsum[...]))
         delta = _flat(out[...]).astype(jnp.float32) * d_block.astype(jnp.float32)
         d_scores = weights * (_product(d_block, v[...], 1, 1) - delta.sum(-1, keepdims=True))
-        d_scores = d_scores if derivative is None else d_scores * derivative
         weights, d_scores = (x.astype(queries.dtype) for x in (weights, d_scores))
         added = products(queries, k[...], d_block, weights, d_scores)
         for total, x in zip(sums, added, strict=True):
@@ -293,27 +276,28 @@ def _call(kernel, name, inputs, results, scratch, visible, window, sizes, interp
         )(*_visits(visible), window, *(x for _, x in inputs))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(6, 7))
-def _attend(q, k, v, by, of, window, softcap, interpret):
-    return _forward(q, k, v, by, of, window, softcap, interpret)[0]
+@partial(jax.custom_vjp, nondiff_argnums=(6,))
+def _attend(q, k, v, by, of, window, interpret):
+    return _forward(q, k, v, by, of, window, interpret)[0]
 
 
-def _forward(q, k, v, by, of, window, softcap, interpret):
+def _forward(q, k, v, by, of, window, interpret):
     sizes, shape = _sizes(q, k), jax.ShapeDtypeStruct
     m = q.shape[2] * sizes[0]
-    kernel, scratch = partial(_forward_kernel, softcap=softcap), [(m, LANES)] * 2
+    scratch = [(m, LANES), (m, LANES), (m, q.shape[-1])]
     inputs = [("queries", q), ("keys", k), ("keys", v), ("by", by), ("of", of)]
     sums = shape((*q.shape[:-1], 1), jnp.float32)
     results = [("queries", shape(q.shape, q.dtype)), ("queries", sums)]
-    scratch.append((m, q.shape[-1]))
     visible, name = _visible(by, of, window, sizes), "prefix_attention_fwd"
-    out, logsum = _call(kernel, name, inputs, results, scratch, visible, window, sizes, interpret)
+    out, logsum = _call(
+        _forward_kernel, name, inputs, results, scratch, visible, window, sizes, interpret
+    )
     # Without its last axis, which would be stored as a whole tile.
     out, logsum = (checkpoint_name(x, ATTENDED) for x in (out, logsum[..., 0]))
     return out, (q, k, v, by, of, window, out, logsum)
 
 
-def _backward(softcap, interpret, residuals, d_out):
+def _backward(interpret, residuals, d_out):
     q, k, v, by, of, window, out, logsum = residuals
     sizes, dim = _sizes(q, k), q.shape[-1]
     visible = _visible(by, of, window, sizes)
@@ -322,7 +306,7 @@ def _backward(softcap, interpret, residuals, d_out):
     inputs += [("queries", logsum[..., None])]
 
     def gradients(name, products, kind, like, scratch, visible):
-        kernel = partial(_gradient_kernel, softcap=softcap, products=products)
+        kernel = partial(_gradient_kernel, products=products)
         results = [(kind, jax.ShapeDtypeStruct(x.shape, x.dtype)) for x in like]
         return _call(kernel, name, inputs, results, scratch, visible, window, sizes, interpret)
 

@@ -4,10 +4,9 @@ are on disk.
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
-from grre_jax.errors import UsageError
+from grre_jax.domains import ConfigError, nearest
 from grre_jax.models.checkpoints.families import config_from_dict
 from grre_jax.models.config import ModelConfig
 
@@ -59,15 +58,12 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 
 def published(name: str) -> ModelConfig:
-    """The shape of a published model.
+    """Returns the shape of a published model.
 
     Raises:
-        UsageError: an unknown name, with the nearest.
+        ConfigError: an unknown name; names the nearest.
     """
     if name not in PUBLISHED:
-        near = difflib.get_close_matches(name, PUBLISHED, n=1)
-        raise UsageError(
-            f"field model.shape: there is no published shape {name!r}"
-            + (f"; did you mean {near[0]}?" if near else f": use one of {', '.join(PUBLISHED)}")
-        )
+        domain = f"one of {', '.join(PUBLISHED)}{nearest(name, PUBLISHED)}"
+        raise ConfigError("model.shape", domain, name)
     return config_from_dict(PUBLISHED[name])

@@ -234,8 +234,8 @@ class Block(nnx.Module):
             slides: True if this layer has the sliding window; a bool or traced.
         """
         c = self.config
-        options = {"scale": c.attention_scale, "softcap": c.attention_softcap}
-        return attention(q, k, v, visibility, window=c.sliding_window, windowed=slides, **options)
+        window, scale = c.sliding_window, c.attention_scale
+        return attention(q, k, v, visibility, window=window, windowed=slides, scale=scale)
 
     def finish(
         self,
@@ -439,11 +439,14 @@ class Transformer(nnx.Module):
             for i, layer in enumerate(unstacked(params, config.num_layers)):
                 x = remat(lambda x, layer, i=i: body(x, layer, config.slides(i)))(x, layer)
             return x
-        if any(config.sliding_layers) and not all(config.sliding_layers):
-            step = remat(lambda x, at: (body(x, *at), None))
-            return jax.lax.scan(step, x, (params, jnp.asarray(config.sliding_layers)))[0]
-        step = remat(lambda x, layer: (body(x, layer, config.slides(0)), None))
-        return jax.lax.scan(step, x, params)[0]
+        mixed = any(config.sliding_layers) and not all(config.sliding_layers)
+        slides = jnp.asarray(config.sliding_layers) if mixed else None
+
+        def step(x, inputs):
+            layer, slides = inputs
+            return body(x, layer, config.slides(0) if slides is None else slides), None
+
+        return jax.lax.scan(remat(step), x, (params, slides))[0]
 
     def logits(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Any
 
@@ -208,10 +208,13 @@ def spec(shape: tuple[int, ...], rule: tuple[Any, ...], mesh: Any) -> P:
     Args:
         shape: of the array.
         rule: mesh axes by dimension.
-        mesh: a mesh or an abstract mesh.
+        mesh: a mesh or an abstract mesh; all dimensions are whole if None.
     """
-    pairs = zip(shape, rule, strict=False)
-    return P(*(axes if axes and n % _size(mesh, axes) == 0 else None for n, axes in pairs))
+    cuts = [
+        axes if axes and mesh is not None and size % _size(mesh, axes) == 0 else None
+        for size, axes in zip(shape, rule, strict=False)
+    ]
+    return P(*cuts)
 
 
 def _spec(path: Any, leaf: Any, mesh: Any) -> P | None:
@@ -304,12 +307,26 @@ def current() -> Any:
     return None if mesh is None or mesh.empty or mesh.size == 1 else mesh
 
 
-def constrain(x: Array, kind: str) -> Array:
-    """Returns an activation laid out over the mesh in use, by its kind in `ACTIVATIONS`."""
+def part(shape: tuple[int, ...], kind: str) -> P:
+    """Returns the partition of an activation over the mesh in use, by its kind in `ACTIVATIONS`."""
+    return spec(shape, ACTIVATIONS[kind], current())
+
+
+def mapped(call: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+    """Returns a function that runs `call` on each device's parts of the arrays; `call` without a
+    mesh in use.
+    """
     mesh = current()
     if mesh is None:
+        return call
+    return jax.shard_map(call, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+
+def constrain(x: Array, kind: str) -> Array:
+    """Returns an activation laid out over the mesh in use, by its kind in `ACTIVATIONS`."""
+    if current() is None:
         return x
-    return jax.lax.with_sharding_constraint(x, spec(x.shape, ACTIVATIONS[kind], mesh))
+    return jax.lax.with_sharding_constraint(x, part(x.shape, kind))
 
 
 def constrain_parameters(tree: Any) -> Any:

@@ -7,6 +7,7 @@ of one process no function communicates.
 
 from __future__ import annotations
 
+import pickle
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -20,8 +21,6 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Bool, Int
 
 from grre_jax.errors import DataError, UsageError
-
-MESSAGE_BYTES = 4096
 
 
 def many() -> bool:
@@ -68,43 +67,24 @@ def on_first(action: Callable[[], Any]) -> Any:
             result = action()
         except Exception as error:
             failure = error
-    note = multihost_utils.broadcast_one_to_all(_encoded(failure))
+    note = _gather_bytes(b"" if failure is None else pickle.dumps(_plain(failure)))[0]
     if failure is not None:
         raise failure
-    _raise_encoded(np.asarray(note).astype(np.uint8).tobytes())
+    if note:
+        raise pickle.loads(note)
     return result
 
 
-def _encoded(error: Exception | None) -> np.ndarray:
-    """[MESSAGE_BYTES] an error as its kind, its errno and its text, or zeros."""
-    note = np.zeros(MESSAGE_BYTES, np.uint8)
-    if error is None:
-        return note
-    number, text = 0, str(error)
-    if isinstance(error, UsageError | DataError):
-        kind = b"U" if isinstance(error, UsageError) else b"D"
-    elif isinstance(error, OSError):
-        kind = b"O"
-        if isinstance(error.errno, int):
-            number = error.errno
-            text = f"{error.strerror}\n{'' if error.filename is None else error.filename}"
-    else:
-        kind, text = b"D", f"process 0 failed: {error!r}"
-    data = kind + number.to_bytes(4, "big", signed=True) + text.encode(errors="replace")
-    note[: len(data)] = np.frombuffer(data, np.uint8)[:MESSAGE_BYTES]
-    return note
-
-
-def _raise_encoded(note: bytes) -> None:
-    kind, number = note[:1], int.from_bytes(note[1:5], "big", signed=True)
-    text = note[5:].rstrip(b"\0").decode(errors="ignore")
-    if kind == b"U":
-        raise UsageError(text)
-    if kind == b"D":
-        raise DataError(text)
-    if kind == b"O":
-        reason, _, file = text.partition("\n")
-        raise OSError(number, reason, file or None) if number else OSError(text)
+def _plain(error: Exception) -> Exception:
+    """Returns the error that other processes raise in place of one of the first."""
+    if isinstance(error, OSError):
+        if error.errno is None:
+            return OSError(str(error))
+        return OSError(error.errno, error.strerror, error.filename)
+    for kind in (UsageError, DataError):
+        if isinstance(error, kind):
+            return kind(str(error))
+    return DataError(f"process 0 failed: {error!r}")
 
 
 def require_same(text: str, what: str) -> None:
@@ -129,21 +109,18 @@ def records(mine: Sequence[bytes]) -> list[list[bytes]]:
     """Returns the records of every process, one list per process."""
     if not many():
         return [list(mine)]
-    lengths = np.array([len(record) for record in mine], np.int32)
-    counts = gather_ints(len(lengths))
-    padded = np.zeros(max(counts.max(), 1), np.int32)
-    padded[: len(lengths)] = lengths
-    lengths = np.asarray(multihost_utils.process_allgather(padded))
-    data = np.zeros(max(int(lengths.sum(axis=1, dtype=np.int64).max()), 1), np.uint8)
-    joined = np.frombuffer(b"".join(mine), np.uint8)
-    data[: joined.size] = joined
-    everyone = np.asarray(multihost_utils.process_allgather(data)).astype(np.uint8)
-    found = []
-    for i, count in enumerate(counts):
-        ends = np.cumsum(lengths[i, :count], dtype=np.int64)
-        parts = zip(ends - lengths[i, :count], ends, strict=True)
-        found.append([everyone[i, start:end].tobytes() for start, end in parts])
-    return found
+    return [pickle.loads(data) for data in _gather_bytes(pickle.dumps(list(mine)))]
+
+
+def _gather_bytes(mine: bytes) -> list[bytes]:
+    """Returns the bytes of every process."""
+    sizes = gather_ints(len(mine))
+    if not sizes.any():
+        return [b""] * len(sizes)
+    padded = np.zeros(sizes.max(), np.uint8)
+    padded[: len(mine)] = np.frombuffer(mine, np.uint8)
+    everyone = np.asarray(multihost_utils.process_allgather(padded)).astype(np.uint8)
+    return [row[:size].tobytes() for row, size in zip(everyone, sizes, strict=True)]
 
 
 class LargestOf:

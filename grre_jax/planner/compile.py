@@ -1,4 +1,4 @@
-"""`grre compile`: memory, collectives, FLOPs and the compiler's cycles of a run's programs.
+"""`grre compile`: memory, collectives and the compiler's cycles of a run's programs.
 
 The run's own train step and calls of the sampler (`training.actors.calls`) are compiled on
 abstract arrays: for a named TPU slice by the compiler in the package `libtpu`, which runs on any
@@ -79,8 +79,8 @@ class Report:
             batch), "outputs", "aliased" (outputs in the place of arguments), "temporaries"
             (gradients, activations, gathered weights), "code" and their "total"; empty if the
             compiler ran out of memory, as the fields below.
-        flops: of products; see `counts.Counts` for this and the next fields.
-        cycles: by the compiler, without collectives and custom kernels.
+        cycles: by the compiler, without collectives and custom kernels; see `counts.Counts` for
+            this and the next fields.
         least_seconds: duration of these cycles, a lower bound; None if the clock is not known.
         collectives: {"kind", "axes" of the mesh, "count", "bytes"} of each kind and axes.
         kernels: number of custom kernels by name, of which nothing is counted.
@@ -92,7 +92,6 @@ class Report:
     message: str
     call: dict[str, Any] | None
     memory: dict[str, int] = dataclasses.field(default_factory=dict)
-    flops: float = 0.0
     cycles: int = 0
     least_seconds: float | None = None
     collectives: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -273,7 +272,6 @@ def _report(program: str, run: AbstractRun, target: Target, call: Call | None) -
         message="",
         call=summary,
         memory=memory,
-        flops=counts.flops,
         cycles=counts.cycles,
         least_seconds=counts.cycles / target.clock if target.clock else None,
         collectives=[
@@ -326,7 +324,6 @@ def _lines(report: Report, capacity: int | None) -> list[str]:
     usable = f" of {_bytes(capacity)}" if capacity else ""
     lines[0] += f", {sizes.pop('total')}{usable} a device"
     lines.append("  " + ", ".join(f"{name} {size}" for name, size in sizes.items()))
-    lines.append(f"  {report.flops:.4g} FLOPs of products a device")
     if report.least_seconds is not None:
         lines.append(
             f"  {report.cycles:,} cycles by the compiler, at least {report.least_seconds:.3g} s:"

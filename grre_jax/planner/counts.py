@@ -1,4 +1,4 @@
-"""Counts of a compiled program: products, collectives and the compiler's cycles, loops included.
+"""Counts of a compiled program: collectives and the compiler's cycles, loops included.
 
 `cost_analysis` counts the body of a loop once. Here a body counts as often as it runs. The counts
 are read from the text of the optimised HLO module, as `jax.stages.Compiled.as_text` returns it.
@@ -105,7 +105,6 @@ class Counts:
     """Counts of a program, or of a part of it, on one device.
 
     Attributes:
-        flops: of products (dot, convolution); a multiply and an add are two.
         cycles: the compiler's estimates, which include neither collectives nor custom kernels; 0 on
             a platform whose compiler estimates none.
         collectives: number by (kind, mesh axes that a group spans).
@@ -114,7 +113,6 @@ class Counts:
         unbounded: names of loops whose trips cannot be read, counted once.
     """
 
-    flops: float = 0.0
     cycles: int = 0
     collectives: Counter = dataclasses.field(default_factory=Counter)
     moved: Counter = dataclasses.field(default_factory=Counter)
@@ -123,7 +121,6 @@ class Counts:
 
     def add(self, other: Counts, times: int = 1) -> None:
         """Adds a part that runs `times` times."""
-        self.flops += times * other.flops
         self.cycles += times * other.cycles
         for counter in ("collectives", "moved", "kernels"):
             for key, value in getattr(other, counter).items():
@@ -155,12 +152,11 @@ class _Program:
         """Returns the counts of a computation that runs once."""
         if name not in self.counts:
             self.counts[name] = Counts()
-            computation = self.computations[name]
-            for instruction in computation.values():
-                self._add(self.counts[name], instruction, computation)
+            for instruction in self.computations[name].values():
+                self._add(self.counts[name], instruction)
         return self.counts[name]
 
-    def _add(self, counts: Counts, instruction: Instruction, computation: Computation) -> None:
+    def _add(self, counts: Counts, instruction: Instruction) -> None:
         opcode = instruction.opcode
         kind = opcode.removesuffix("-start")
         if opcode in ("while", "conditional", "call", "async-start"):
@@ -174,19 +170,13 @@ class _Program:
                 counts.kernels[re.sub(r"[.\d]+$", "", instruction.name)] += 1
         elif opcode != "fusion" or not self._add_collective_fusion(counts, instruction):
             counts.cycles += int(instruction.find(r'"estimated_cycles":"(\d+)"') or 0)
-            if opcode == "fusion":
-                counts.flops += self.count(*instruction.called()).flops
-            elif opcode in ("dot", "convolution"):
-                names = re.findall(r"%([\w.\-]+)", instruction.operands)
-                operands = [computation[name].arrays[0] for name in names]
-                counts.flops += product_flops(instruction, operands)
 
     def _add_parts(self, counts: Counts, instruction: Instruction) -> None:
         parts = [self.count(name) for name in instruction.called()]
         if instruction.opcode == "conditional":
             place = instruction.find('op_name="([^"]*)"')
             choose = min if any(scope in place for scope in self.idle) else max
-            parts = [choose(parts, key=lambda part: (part.cycles, part.flops))]
+            parts = [choose(parts, key=lambda part: (part.cycles, part.moved.total()))]
         elif instruction.opcode == "async-start":
             # It runs beside other instructions, so that its cycles add no time.
             parts = [dataclasses.replace(part, cycles=0) for part in parts]
@@ -285,34 +275,3 @@ def _iota(text: str) -> np.ndarray:
 
 def _numbers(text: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", text)]
-
-
-def product_flops(product: Instruction, operands: list[Array]) -> float:
-    """Returns the FLOPs of a dot, or of a convolution, which the TPU compiler makes of dots.
-
-    Of a convolution only the pairs of an output and a window position that meet an element of the
-    input count, neither padding nor the holes of a dilation: a product has the same FLOPs in either
-    form.
-    """
-    out = product.arrays[0].dims
-    left, right = (operand.dims for operand in operands)
-    if product.opcode == "dot":
-        contracted = _numbers(product.find(r"lhs_contracting_dims=\{([\d,]*)\}"))
-        return 2.0 * math.prod(out) * math.prod(left[i] for i in contracted)
-    at_left, at_right, at_out = re.findall("[a-z0-9]+", product.find("dim_labels=([^, ]*)"))
-    fields = dict(re.findall(r"(\w+)=(\S+)", product.find(r"window=\{([^}]*)\}")))
-    pairs = 1
-    for i in range(len(out) - 2):
-        size, stride, low, left_dilation, right_dilation = (
-            int(fields[name].split("x")[i].split("_")[0]) if name in fields else default
-            for name, default in _WINDOW.items()
-        )
-        shift = np.arange(size) * right_dilation - low
-        places = np.arange(out[at_out.index(str(i))])[:, None] * stride + shift
-        inside = (places >= 0) & (places <= (left[at_left.index(str(i))] - 1) * left_dilation)
-        pairs *= int((inside & (places % left_dilation == 0)).sum())
-    batch = out[at_out.index("b")] * out[at_out.index("f")]
-    return 2.0 * batch * right[at_right.index("i")] * pairs
-
-
-_WINDOW = {"size": 1, "stride": 1, "pad": 0, "lhs_dilate": 1, "rhs_dilate": 1}

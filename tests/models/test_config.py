@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from grre_jax.domains import ConfigError
+from grre_jax.models.lora import LoraConfig
 
 from .conftest import SHAPE
 
@@ -18,8 +19,16 @@ def test_flops_are_those_of_the_matrices():
     assert per_key == SHAPE.num_layers * 2 * 2 * SHAPE.num_heads * SHAPE.head_dim
 
 
-@pytest.mark.parametrize("name, value", [("num_layers", 0), ("num_kv_heads", 3), ("head_dim", 5)])
-def test_what_does_not_fit_is_named(name, value):
+@pytest.mark.parametrize(
+    "config, name, value",
+    [
+        (SHAPE, "num_layers", 0),
+        (SHAPE, "num_kv_heads", 3),
+        (SHAPE, "head_dim", 5),
+        (LoraConfig(2), "targets", ()),
+    ],
+)
+def test_what_does_not_fit_is_named(config, name, value):
     with pytest.raises(ConfigError) as caught:
-        dataclasses.replace(SHAPE, **{name: value})
+        dataclasses.replace(config, **{name: value})
     assert (caught.value.field, caught.value.value) == (name, value)

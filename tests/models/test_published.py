@@ -22,5 +22,5 @@ def test_parameter_counts():
 
 
 def test_an_unknown_shape_names_the_nearest():
-    with pytest.raises(UsageError, match=r"model\.shape.*qwen2\.5-7b"):
+    with pytest.raises(UsageError, match=r"model\.shape.*did you mean .qwen2\.5-7b"):
         published("qwen2.5-7")

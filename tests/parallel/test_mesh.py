@@ -4,7 +4,6 @@ process of their own.
 
 import json
 
-import jax
 import pytest
 from jax.sharding import PartitionSpec as P
 
@@ -67,13 +66,6 @@ print(json.dumps(out))
 @pytest.fixture(scope="module")
 def eight():
     return json.loads(simulated_devices.printed(EIGHT))
-
-
-def test_the_default_uses_every_device():
-    mesh = parallel.make_mesh(MeshConfig())
-    assert mesh.axis_names == AXES
-    assert dict(mesh.shape) == {"data": len(jax.devices()), "fsdp": 1, "tensor": 1, "sequence": 1}
-    assert parallel.row_devices(mesh) == len(jax.devices())
 
 
 def test_eight_devices_make_meshes_and_cut_by_the_rules(eight):

@@ -7,9 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import pytest
-from flax import nnx
 
 from grre_jax import config as configs
 from grre_jax.cli import entry
@@ -23,9 +21,8 @@ from grre_jax.config import (
     TrainingConfig,
 )
 from grre_jax.errors import UsageError
-from grre_jax.models.transformer import Transformer
 from grre_jax.parallel.mesh import MeshConfig
-from grre_jax.planner import abstract, compile, counts
+from grre_jax.planner import abstract, compile
 from grre_jax.sampling.memory import device_bytes
 from grre_jax.training import build
 from grre_jax.training.data.pack import BatchShape
@@ -68,9 +65,6 @@ def default(tmp_path):
 )
 @pytest.mark.slow
 def test_a_slice_of_tpus():
-    """A model that is scanned has the FLOPs of the unrolled one, of which the compiler's own count
-    has no loop to leave out.
-    """
     found = compile.compile_run(SMALL, "v5e:2x2")
     assert (found.target, found.devices, found.capacity) == ("v5e:2x2", 4, 63 * 2**28)
     assert [report.program for report in found.programs] == ["train step", "sampler"]
@@ -79,14 +73,6 @@ def test_a_slice_of_tpus():
         assert report.least_seconds == report.cycles / 1.5e9 > 0
         assert {tuple(entry["axes"]) for entry in report.collectives} == {("fsdp",)}
         assert not report.unbounded_loops
-    step = found.programs[0]
-    run = abstract.abstract_run(SMALL, compile.tpu_slice("v5e:2x2").devices)
-    options = {"compute_dtype": jnp.dtype("bfloat16"), "remat": "full", "unroll": True}
-    model = nnx.eval_shape(lambda: Transformer(run.model, rngs=nnx.Rngs(0), **options))
-    unrolled = dataclasses.replace(run, graph=nnx.split(model)[0]).lower_step().compile()
-    flops = counts.count(unrolled.as_text(), run.mesh.shape).flops
-    assert flops == pytest.approx(unrolled.cost_analysis()["flops"], rel=0.05)
-    assert step.flops == pytest.approx(flops, rel=0.02)
 
 
 def test_the_embedded_default_on_this_machine(default, capsys):
@@ -109,9 +95,6 @@ def test_the_embedded_default_on_this_machine(default, capsys):
     state = 3 * 4 * found["parameters"]
     assert state <= step["memory"]["aliased"] < 1.01 * state
     assert step["memory"]["arguments"] > step["memory"]["aliased"]
-    # A parameter and token take 6 FLOPs, of which the embedding takes none, and attention more.
-    tokens = 16 * 80
-    assert 5.5 < step["flops"] / (found["parameters"] * tokens) < 8
 
 
 def test_a_program_that_does_not_fit(default, monkeypatch, capsys):

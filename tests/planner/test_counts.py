@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from grre_jax.planner import counts
-from grre_jax.planner.counts import Array, Instruction
+from grre_jax.planner.counts import Instruction
 
 PROGRAM = """HloModule m, is_scheduled=true
 
@@ -94,7 +94,6 @@ LINES
 }
 """
 AXES = {"data": 2, "tensor": 4}
-PRODUCT = 2 * 4 * 8 * 2
 
 
 def counted(*lines, idle=()):
@@ -110,7 +109,7 @@ def test_a_loop_counts_as_often_as_it_runs(annotation, trips):
     found = counted(
         f"%loop = (s32[], f32[10]) while(%init), condition=%cond, body=%body{annotation}"
     )
-    assert (found.flops, found.cycles) == (trips * PRODUCT, trips * 7)
+    assert found.cycles == trips * 7
     assert found.collectives == {("all-reduce", ("tensor",)): trips}
     assert found.moved == {("all-reduce", ("tensor",)): trips * 40}
     assert not found.unbounded
@@ -118,7 +117,7 @@ def test_a_loop_counts_as_often_as_it_runs(annotation, trips):
 
 def test_a_loop_without_a_limit_counts_once_and_is_named():
     found = counted("%loop = (s32[], f32[10]) while(%init), condition=%open, body=%body")
-    assert (found.flops, found.unbounded) == (PRODUCT, {"loop"})
+    assert (found.cycles, found.unbounded) == (7, {"loop"})
 
 
 @pytest.mark.parametrize(
@@ -215,46 +214,6 @@ def test_groups_in_every_printed_form(text, groups):
     assert counts._groups(collective, 8).tolist() == groups
 
 
-@pytest.mark.parametrize(
-    ("opcode", "result", "left", "right", "attributes", "expected"),
-    [
-        (
-            "dot",
-            (4, 5, 7),
-            (4, 5, 6),
-            (4, 6, 7),
-            "lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}",
-            2 * 4 * 5 * 6 * 7,
-        ),
-        ("convolution", (96, 56), (32, 96), (32, 56), "dim_labels=fb_io->bf", 2 * 96 * 32 * 56),
-        # Queries times keys of 2 groups with 6 heads each: a batch dimension became a dilated
-        # spatial one.
-        (
-            "convolution",
-            (2, 24, 6, 20),
-            (24, 2, 6, 16),
-            (20, 2, 16, 1),
-            "window={size=2x1 lhs_dilate=2x1}, dim_labels=b01f_o0i1->0b1f",
-            2 * 12 * 24 * 20 * 16,
-        ),
-        # Weights times values: the heads slide over the kernel's with padding on both sides.
-        (
-            "convolution",
-            (2, 16, 6, 24),
-            (16, 2, 1, 20),
-            (6, 2, 24, 20),
-            "window={size=2x6 pad=0_0x5_5 lhs_dilate=2x1 rhs_reversal=0x1},"
-            " dim_labels=b01f_10oi->0b1f",
-            2 * 12 * 24 * 20 * 16,
-        ),
-    ],
-)
-def test_flops_of_a_product(opcode, result, left, right, attributes, expected):
-    product = Instruction("p", opcode, (Array("f32", result),), "%a, %b", f", {attributes}")
-    operands = [Array("bf16", left), Array("bf16", right)]
-    assert counts.product_flops(product, operands) == expected
-
-
 EIGHT = """
 import json
 import jax, jax.numpy as jnp, numpy as np
@@ -268,7 +227,7 @@ def layer(x, w):
 program = jax.jit(lambda x, w: jax.lax.scan(layer, x, w)[0])
 compiled = program.lower(array((16, 32), "data", "tensor"), array((5, 32, 32), None, "tensor")).compile()
 found = count(compiled.as_text(), mesh.shape)
-print(json.dumps([found.flops, [[*key, n, found.moved[key]] for key, n in sorted(found.collectives.items())], sorted(found.unbounded)]))
+print(json.dumps([[[*key, n, found.moved[key]] for key, n in sorted(found.collectives.items())], sorted(found.unbounded)]))
 """
 
 
@@ -280,6 +239,5 @@ def test_a_program_of_eight_devices_by_hand():
         [sys.executable, "-c", EIGHT], env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    flops, collectives, unbounded = json.loads(done.stdout)
-    assert (flops, unbounded) == (5 * 2 * 8 * 8 * 32, [])
-    assert collectives == [["all-reduce", ["tensor"], 5, 5 * 8 * 32 * 4]]
+    collectives, unbounded = json.loads(done.stdout)
+    assert collectives == [["all-reduce", ["tensor"], 5, 5 * 8 * 32 * 4]] and not unbounded

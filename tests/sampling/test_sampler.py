@@ -59,7 +59,6 @@ GEMMA = {
     "post_norms": True,
     "scale_embeddings": True,
     "query_scale": 3.0,
-    "attention_softcap": 2.0,
     "logit_softcap": 3.0,
     "sliding_layers": (True, False),
     "sliding_window": 4,
@@ -187,7 +186,7 @@ def test_keys_of_another_kind_are_addresses_too(draw):
 def test_the_same_parameters_in_another_model_are_another_policy(model, tiny, draw):
     """Prepared weights are kept for the model that they were prepared for."""
     first = draw().policy_logprobs
-    other = nnx.merge(nnx.split(tiny(attention_softcap=0.2))[0], nnx.split(model)[1])
+    other = nnx.merge(nnx.split(tiny(query_scale=0.2))[0], nnx.split(model)[1])
     found, alone = (
         np.asarray(sample(weights, PROMPTS, key=jax.random.key(0), **SHAPE).policy_logprobs)
         for weights in (other, sampling.prepared(other))

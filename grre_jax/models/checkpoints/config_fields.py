@@ -59,7 +59,7 @@ READ = {
 UNSUPPORTED = (
     "mlp_bias quantization_config per_layer_config auto_map is_encoder_decoder add_cross_attention"
     " tie_encoder_decoder cross_attention_hidden_size pruned_heads use_mrope rope_interleaved"
-    " use_bidirectional_attention"
+    " use_bidirectional_attention sliding_window use_sliding_window"
 ).split()
 _SILU = {"hidden_act": Literal["silu", "swish"], rope_fields.ORIGINAL: Positive | None}
 _QWEN = {
@@ -72,8 +72,6 @@ _QWEN = {
 _LLAMA = {
     **dict.fromkeys(("num_key_value_heads", "head_dim"), Positive | None),
     "layer_types": _Names,
-    "sliding_window": Literal[None],
-    "use_sliding_window": Literal[False],
 }
 _GEMMA3 = {
     "hidden_activation": Literal["gelu_pytorch_tanh"],

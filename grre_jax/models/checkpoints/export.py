@@ -121,17 +121,14 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
         path: the folder to create; it may exist if it is empty.
 
     Raises:
-        UsageError: `path` exists and is not an empty folder, at the beginning or at the end.
+        UsageError: `path` exists and is not an empty folder.
+        OSError: it was filled meanwhile.
     """
     path = Path(path)
-
-    def refuse_existing():
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UsageError(
-                f"{path} exists and is not empty: choose another folder or remove this one"
-            )
-
-    refuse_existing()
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(
+            f"{path} exists and is not empty: choose another folder or remove this one"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:12]}"
     temporary.mkdir()
@@ -141,7 +138,6 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
         for file in temporary.iterdir():
             with open(file, "rb") as handle:
                 os.fsync(handle.fileno())
-        refuse_existing()
         os.replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -29,8 +29,6 @@ from grre_jax.parallel import mesh as meshes
 ADAPTER_CONFIG = "adapter_config.json"  # PEFT's; adapters.py reads it
 _log = logging.getLogger(__name__)
 
-COMPARED_BYTES = 1 << 24  # of each tensor per step of a comparison
-
 
 def load_config(path: str | os.PathLike) -> ModelConfig:
     """Returns the shape of a checkpoint without reading its weights.
@@ -80,8 +78,8 @@ def load(
 ) -> Transformer:
     """Loads a model from a checkpoint.
 
-    Tensors are copied to the devices one at a time and shard by shard, and are joined and cast
-    there: the host needs memory for the largest shard of a tensor.
+    Tensors are copied to the devices one at a time, and are joined and cast there: the host needs
+    memory for the shards of the largest tensor.
 
     Args:
         path: a Hugging Face folder of a LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM,
@@ -165,20 +163,9 @@ def _check(
     buffers = filter(families.IGNORED.fullmatch, source.names())
     remedy = "take config.json and all weight files from one checkpoint"
     source.check(expected, remedy, {*tied, *buffers})
-    if tied and not _equal(source, head, embed):
+    if tied and not np.array_equal(source.read(head), source.read(embed)):
         differs = f"tensor {head} differs from {embed} though tie_word_embeddings is true"
         raise DataError(f"{source.file(head)}: {differs}: set it to false in config.json")
-
-
-def _equal(source: SafetensorsSource, one: str, other: str) -> bool:
-    """True if two tensors of two dimensions are equal; reads a few rows at a time."""
-    if source.shape(one) != source.shape(other):
-        return False
-    count, width = source.shape(one)
-    rows = max(1, COMPARED_BYTES // (4 * width))
-    starts = range(0, count, rows)
-    parts = [(slice(start, min(start + rows, count)), slice(None)) for start in starts]
-    return all(np.array_equal(source.read(one, part), source.read(other, part)) for part in parts)
 
 
 def init(
@@ -218,9 +205,11 @@ def fingerprint(model: Transformer) -> str:
     """
     declared = ("family", "eos_ids", "bos_id", "max_positions")
     shape = {k: v for k, v in dataclasses.asdict(model.config).items() if k not in declared}
+    # Fingerprints are stored: they have an option that was never on, and those of other models are
+    # without the fields of yarn.
+    shape["attention_softcap"] = 0.0
     scaling = model.config.rope_scaling
     if scaling is not None and scaling.kind != "yarn":
-        # Fingerprints are stored: those of other models are without the fields of yarn.
         names = ("kind", "factor", "low_freq_factor", "high_freq_factor", "original_positions")
         shape["rope_scaling"] = {name: getattr(scaling, name) for name in names}
     if model.lora is not None:

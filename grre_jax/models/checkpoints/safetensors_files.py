@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 import safetensors
 
+from grre_jax.domains import shown
 from grre_jax.errors import DataError
 from grre_jax.json_files import read_object, require
 
@@ -43,43 +44,40 @@ class SafetensorsSource:
 
     Args:
         folder: the folder of the files.
-        file: the one file to read; if empty, those of the folder's index, else model.safetensors,
-            else all.
+        file: the one file to read; if empty, those of the folder's index, else model.safetensors.
 
     Raises:
-        DataError: a file is missing or damaged, repeats a tensor, lacks a tensor of the index, or
-            has one that is not floating point. Names the file.
+        DataError: a file is missing or damaged, lacks a tensor of the index, or has one that is not
+            floating point. Names the file.
+
+    Attributes:
+        folder: as given.
     """
 
     def __init__(self, folder: Path, file: str = ""):
-        self._folder = folder
+        self.folder = folder
         self._stored: dict[str, _Stored] = {}
         index = folder / INDEX_FILE
         weight_map = _weight_map(index) if not file and os.path.lexists(index) else {}
-        names = [file] if file else sorted(set(weight_map.values())) or _weight_files(folder)
-        for path in [folder / name for name in names]:
+        files = set(weight_map.values()) or {file or SINGLE_FILE}
+        for path in [folder / name for name in sorted(files)]:
             with _open(path) as handle:
                 for name in handle.keys():
-                    if name in self._stored:
-                        raise DataError(
-                            f"{path}: tensor {name} is also in {self.file(name).name}: keep one set"
-                            " of weight files in the folder"
-                        )
                     stored = handle.get_slice(name)
                     if stored.get_dtype() not in _DTYPES.values():
                         raise DataError(
-                            f"{path}: tensor {name} is stored as {stored.get_dtype()}, which is not"
-                            " supported: use the unquantized checkpoint"
-                            f" ({', '.join(_DTYPES.values())})"
+                            f"{path}: tensor {name} is stored as {stored.get_dtype()}: expected"
+                            f" {', '.join(_DTYPES.values())}, as in the unquantized checkpoint"
                         )
                     self._stored[name] = _Stored(path, name, tuple(stored.get_shape()))
-        for name, file in weight_map.items():
-            if name not in self._stored or self._stored[name].file != folder / file:
+        for name, part in weight_map.items():
+            if name not in self._stored or self.file(name) != folder / part:
                 raise DataError(
-                    f"{folder / file}: tensor {name} is missing though {index.name} names it: copy"
+                    f"{folder / part}: tensor {name} is missing though {index.name} names it: copy"
                     " or download the file again"
                 )
-        if weight_map and SINGLE_FILE not in names and os.path.lexists(folder / SINGLE_FILE):
+        single = folder / SINGLE_FILE
+        if weight_map and SINGLE_FILE not in files and single.exists():
             # transformers reads the single file and ignores the index.
             raise DataError(
                 f"{folder}: contains {SINGLE_FILE} and {INDEX_FILE}, which names other files: keep"
@@ -117,7 +115,7 @@ class SafetensorsSource:
         for name in sorted(expected.keys() | present):
             shape, found = expected.get(name, "none"), present.get(name, "none")
             if shape != found:
-                file = self.file(name) if name in present else self._folder
+                file = self.file(name) if name in present else self.folder
                 raise DataError(
                     f"{file}: tensor {name}: expected shape {shape} for this model, got {found}:"
                     f" {remedy}"
@@ -141,39 +139,20 @@ def _open(path: Path) -> Any:
         return safetensors.safe_open(path, framework="numpy")
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise DataError(
-            f"{path}: cannot be read as safetensors ({error}): copy or download the file again"
+            f"{path}: cannot be read as safetensors ({error}): download the file again (pickled"
+            " weights are not read)"
         ) from error
 
 
 def _weight_map(index: Path) -> dict[str, str]:
     """Returns the file of each tensor by an index, which may only name files of its folder."""
-    values = read_object(index)
-    if not values.get("weight_map"):
-        raise DataError(
-            f"{index}: the field weight_map is missing or empty: restore the checkpoint's own file"
-        )
-    weight_map = require(values["weight_map"], dict[str, str], index, "weight_map")
-    for tensor, name in weight_map.items():
-        if not re.fullmatch(r"[^/\\\0]*\.safetensors", name):
-            raise DataError(
-                f"{index}: weight_map.{tensor}: expected a .safetensors file of the folder, got"
-                f" {name!r}. Restore the checkpoint's own file"
-            )
+    found = read_object(index).get("weight_map")
+    weight_map = require(found, dict[str, str], index, "weight_map")
+    names = weight_map.values()
+    if not names or not all(re.fullmatch(r"[^/\\\0]*\.safetensors", name) for name in names):
+        domain = "the .safetensors file of the folder that contains each tensor"
+        raise DataError(f"{index}: weight_map: expected {domain}, got {shown(found)}")
     return weight_map
-
-
-def _weight_files(folder: Path) -> list[str]:
-    """Returns the single file, else all safetensors files."""
-    found = sorted(path.name for path in folder.iterdir())
-    if SINGLE_FILE in found:
-        return [SINGLE_FILE]
-    files = [name for name in found if name.endswith(".safetensors")]
-    if not files:
-        raise DataError(
-            f"{folder}: expected .safetensors files, got {', '.join(found)}: take a checkpoint that"
-            " has them (pickled weights are not read)"
-        )
-    return files
 
 
 def write_files(

@@ -1,8 +1,8 @@
 """Transfers between a checkpoint's tensors and the parameters on devices, a tensor at a time.
 
-The shards of a tensor are read as stored and copied one by one to the devices of the parameter,
-where the pieces of a layer are cast, joined and written into the stacked parameter. The host never
-has all layers in memory. Export takes the same way back.
+The shards of a tensor are read as stored and copied to the devices of the parameter, where the
+pieces of a layer are cast, joined and written into the stacked parameter. The host never has all
+layers in memory. Export takes the same way back.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def load_parameter(
         sharding: of the parameter; the default device if None.
 
     Raises:
-        DataError: a value is not finite, as stored or in `dtype`. Names the file and the tensor.
+        DataError: a value is not finite, as stored or in `dtype`. Names the folder and the
+            parameter.
     """
     parameter, layered = _split_name(name)
     shardings: list[Sharding | None] = [None] * len(layout.pieces(parameter))
@@ -64,7 +65,10 @@ def load_parameter(
         # device may share.
         value = jax.block_until_ready(write(value, pieces, layer))
     if not bool(_all_finite(value)):
-        raise DataError(_not_finite(config, name, shape, dtype, source))
+        raise DataError(
+            f"{source.folder}: {name} contains values that are not finite in"
+            f" {jnp.dtype(dtype).name}: load the model in float32, or download the files again"
+        )
     return value
 
 
@@ -73,37 +77,12 @@ def _all_finite(value: Array) -> Array:
     return jnp.isfinite(value).all()
 
 
-def _not_finite(
-    config: ModelConfig, name: str, shape: tuple[int, ...], dtype: Any, source: SafetensorsSource
-) -> str:
-    """Returns the message that names the first tensor that is not finite in a dtype."""
-    for tensor in (tensor for _, _, tensors in order(config, {name: shape}) for tensor in tensors):
-        stored = source.read(tensor)
-        with np.errstate(over="ignore"):
-            if not np.isfinite(stored.astype(dtype)).all():
-                name = f"{source.file(tensor)}: tensor {tensor}"
-                break
-    return (
-        f"{name} contains values that are not finite in {jnp.dtype(dtype).name}: load the model in"
-        " float32, or copy or download the file again"
-    )
-
-
 def _put(source: SafetensorsSource, tensor: str, sharding: Sharding | None) -> Array:
-    """Copies a tensor to its devices, one shard at a time."""
-    shape = source.shape(tensor)
+    """Copies a tensor to its devices; each process reads the shards of its own."""
     if sharding is None:
         return jax.device_put(source.read(tensor))
-    devices: dict[tuple[tuple[int, int, int], ...], list[jax.Device]] = {}
-    for device, index in sharding.addressable_devices_indices_map(shape).items():
-        bounds = tuple(part.indices(size) for part, size in zip(index, shape, strict=True))
-        devices.setdefault(bounds, []).append(device)
-    shards = []
-    for bounds, holders in devices.items():
-        value = source.read(tensor, tuple(slice(*bound) for bound in bounds))
-        # Blocks, so that the next shard is not read while this one is in the host's memory.
-        shards += jax.block_until_ready([jax.device_put(value, device) for device in holders])
-    return jax.make_array_from_single_device_arrays(shape, sharding, shards)
+    shape = source.shape(tensor)
+    return jax.make_array_from_callback(shape, sharding, lambda index: source.read(tensor, index))
 
 
 @cache

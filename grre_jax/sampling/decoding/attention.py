@@ -132,10 +132,7 @@ def _part(
     """Returns the largest score, the sum of exponentials against it, and the sum of values weighted
     by them. A query without visible tokens has sum 0.
     """
-    scores = cache.scores(q) * config.attention_scale
-    if config.attention_softcap:
-        scores = config.attention_softcap * jnp.tanh(scores / config.attention_softcap)
-    scores = jnp.where(visible, scores, NEVER)
+    scores = jnp.where(visible, cache.scores(q) * config.attention_scale, NEVER)
     top = scores.max(-1)
     weights = jnp.where(visible, jnp.exp(scores - top[..., None]), 0.0)
     return top, weights.sum(-1), cache.weighted(weights, q.dtype)

@@ -216,8 +216,9 @@ def prefill_observations(
         # With the new ones: a store that is read before it is written is copied.
         keys, values = (x.astype(k.dtype) for x in rows.stored(before, kept[-1], c.num_kv_heads))
         window = c.sliding_window if slides else None
-        options = {"window": window, "scale": c.attention_scale, "softcap": c.attention_softcap}
-        attended = blocked_attention(q, keys, values, seen_by, seen, whole=False, **options)
+        attended = blocked_attention(
+            q, keys, values, seen_by, seen, whole=False, window=window, scale=c.attention_scale
+        )
         x = block.finish(x, attended)
     return kept
 

@@ -6,7 +6,6 @@ import pytest
 
 from grre_jax import models
 from grre_jax.errors import DataError, UsageError
-from grre_jax.models.checkpoints.export import new_folder
 
 
 def same(a, b):
@@ -58,20 +57,8 @@ def test_what_exists_is_not_overwritten(small, tmp_path):
 
 def test_a_failure_leaves_nothing(small, tmp_path):
     (tmp_path / "bare").mkdir()
-    with pytest.raises(DataError, match=r"bare: no tokenizer files"):
+    with pytest.raises(DataError, match="tokenizer"):
         models.save(small(), tmp_path / "out", tokenizer_from=tmp_path / "bare")
     with pytest.raises(UsageError, match="cannot be written as"):
         models.save(small(qk_norm=True), tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["bare"]
-
-
-def test_a_folder_that_was_made_meanwhile_is_not_replaced(tmp_path):
-    with (
-        pytest.raises(UsageError, match="other exists"),
-        new_folder(tmp_path / "other") as temporary,
-    ):
-        (temporary / "file").write_text("mine")
-        (tmp_path / "other").mkdir()
-        (tmp_path / "other" / "file").write_text("theirs")
-    assert (tmp_path / "other" / "file").read_text() == "theirs"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["other"]

@@ -96,15 +96,13 @@ INEXPRESSIBLE = [
     (BASE, dict(activation="gelu_tanh")),
     (BASE, dict(local_rope_theta=3.0)),
     (BASE, dict(family="gemma3")),
-    (BASE, dict(family="gpt2")),
     (GEMMA, dict(query_scale=2.5)),
-    (GEMMA, dict(attention_softcap=50.0)),
 ]
 
 
 @pytest.mark.parametrize("base, changes", INEXPRESSIBLE)
 def test_what_no_architecture_expresses_is_refused(base, changes):
-    with pytest.raises(UsageError, match="cannot be written as|names no architecture"):
+    with pytest.raises(UsageError, match="cannot be written as"):
         config_to_dict(dataclasses.replace(base, **changes))
 
 

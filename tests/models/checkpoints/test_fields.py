@@ -68,11 +68,8 @@ SIZES |= dict(
 
 def fields_of(family):
     """Names of the fields of the family's class, and of what files have besides."""
-    return list(
-        dict.fromkeys(
-            [f.name for f in dataclasses.fields(getattr(transformers, CLASSES[family]))] + PUBLISHED
-        )
-    )
+    own = dataclasses.fields(getattr(transformers, CLASSES[family]))
+    return {field.name for field in own} | set(PUBLISHED)
 
 
 def base_of(family):
@@ -102,7 +99,7 @@ def test_each_field_is_read_harmless_or_refused(family):
     base = models.config_from_dict(values)
     assert all(config == base for name in harmless for config in found.get(name, ()))
     # Whatever is not harmless has values that are refused, if only for their type.
-    assert refused == set(names) - set(harmless)
+    assert refused == names - set(harmless)
 
 
 def test_an_unknown_field_that_is_off_is_ignored_with_one_warning(tmp_path, caplog):
@@ -161,6 +158,9 @@ def test_the_index(checkpoint):
         index.write_text(json.dumps({"weight_map": value}))
         with pytest.raises(DataError, match="index.json: .*weight_map"):
             models.load(folder)
+    index.write_text(json.dumps({"weight_map": weight_map | {"absent": part.name}}))
+    with pytest.raises(DataError, match="tensor absent is missing"):
+        models.load(folder)
     index.write_text(json.dumps({"metadata": 1, "weight_map": weight_map, "other": [1]}))
     assert models.load(folder).config.vocab_size > 1
     (folder / WEIGHTS).write_bytes(part.read_bytes())
@@ -187,7 +187,7 @@ def test_adapter_config(adapter):
 
         fields |= dict.fromkeys(field.name for field in dataclasses.fields(peft.LoraConfig))
     harmless = " ".join(adapters.HARMLESS.values()).split()
-    scales = {"r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern"}
+    scales = {"r", "lora_alpha", "use_rslora"}
 
     def read(change):
         file.write_text(json.dumps(values | change))
@@ -202,10 +202,9 @@ def test_adapter_config(adapter):
 # ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", [0, 8, 500, -1])
-def test_weights_that_are_cut_short(checkpoint, end):
+def test_weights_that_are_cut_short(checkpoint):
     file = checkpoint("llama") / WEIGHTS
-    file.write_bytes(file.read_bytes()[:end])
+    file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(DataError, match=f"{file}: cannot be read"):
         models.load(file.parent)
 
@@ -231,18 +230,14 @@ def test_broken_files(checkpoint, name, fault):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda tensor: tensor.astype(jax.numpy.float8_e4m3fn), "is stored as"),
-        (lambda tensor: tensor + np.float32("nan"), "contains values that are not finite"),
-        (
-            lambda tensor: tensor + np.float32(1e30),
-            "contains values that are not finite in float16",
-        ),
+        (lambda tensor: tensor.astype(jax.numpy.float8_e4m3fn), "up_proj.weight is stored as"),
+        (lambda tensor: tensor + np.float32(1e30), "up_proj contains .* not finite in float16"),
     ],
 )
 def test_tensors_that_cannot_be_taken(checkpoint, change, message):
     folder, name = checkpoint("llama"), "model.layers.1.mlp.up_proj.weight"
     edit_tensors(folder / WEIGHTS, lambda t: t.update({name: change(t[name])}))
-    with pytest.raises(DataError, match=f"tensor {name} {message}"):
+    with pytest.raises(DataError, match=message):
         models.load(folder, dtype=np.float16)
     if "float16" in message:
         assert models.load(folder).config.vocab_size > 1

