@@ -19,7 +19,7 @@ import safetensors.numpy
 from flax import nnx
 from jax.sharding import NamedSharding
 
-from grre_jax.domains import AboveZero, Positive
+from grre_jax.domains import AboveZero, ConfigError, Positive
 from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import check, fields_of, read_object
 from grre_jax.models import lora
@@ -34,9 +34,10 @@ from grre_jax.parallel import processes
 
 CONFIG_FILE, WEIGHTS_FILE = ADAPTER_CONFIG, "adapter_model.safetensors"
 
-# Modules that an adapter may hold as a whole: names in PEFT's `modules_to_save` -> parameter.
-_MODULES = {"embed_tokens": "embed", "lm_head": "head"}
-_Module = Literal["embed_tokens", "lm_head"]
+# Modules that an adapter may hold as a whole: names in PEFT's `modules_to_save` -> parameter. With
+# `ensure_weight_tying` PEFT writes the long name.
+_MODULES = {"embed_tokens": "embed", "model.embed_tokens": "embed", "lm_head": "head"}
+_Module = Literal["embed_tokens", "model.embed_tokens", "lm_head"]
 # Domains of the fields of PEFT that determine the output of an adapter: alpha / rank * A @ B on
 # every layer of some projections. Other adapters are refused.
 _READ = {
@@ -45,6 +46,9 @@ _READ = {
     "r": Positive,
     "lora_alpha": AboveZero,
     "use_rslora": bool,
+    "rank_pattern": dict[str, Positive] | None,
+    "alpha_pattern": dict[str, AboveZero] | None,
+    "target_modules": str | tuple[str, ...],
     "bias": Literal["none"],
     "layers_to_transform": Literal[None],  # 0 is a layer
     "modules_to_save": tuple[_Module, ...] | None,
@@ -56,16 +60,14 @@ _READ = {
 UNSUPPORTED = (
     "fan_in_fan_out use_dora use_qalora lora_bias exclude_modules layers_pattern layer_replication"
     " trainable_token_indices target_parameters alora_invocation_tokens megatron_config"
-    " velora_config monteclora_config use_bdlora arrow_config kasa_config rank_pattern"
-    " alpha_pattern ensure_weight_tying"
+    " velora_config monteclora_config use_bdlora arrow_config kasa_config"
 ).split()
 # Fields that do not change the output of a trained adapter, and why. Any value is accepted.
 HARMLESS = {
     "names the origin of the adapter": (
         "auto_mapping peft_version base_model_name_or_path revision inference_mode"
     ),
-    "names the modules of the tensors": "target_modules",
-    "is for training in PEFT": "lora_dropout runtime_config",
+    "is for training in PEFT": "lora_dropout runtime_config ensure_weight_tying",
     "belongs to an option that is refused if it is on": (
         "megatron_core qalora_group_size loftq_config eva_config corda_config lora_ga_config"
     ),
@@ -137,7 +139,8 @@ def _written_config(config: LoraConfig, saved: frozenset[str], base: str) -> dic
         "fan_in_fan_out": False,
         "use_dora": False,
         "use_rslora": False,
-        "modules_to_save": [name for name, own in _MODULES.items() if own in saved] or None,
+        "modules_to_save": [name for name in ("embed_tokens", "lm_head") if _MODULES[name] in saved]
+        or None,
         "rank_pattern": {},
         "alpha_pattern": {},
         "layers_to_transform": None,
@@ -150,6 +153,7 @@ class _Adapter:
     """An adapter folder, checked.
 
     Attributes:
+        values: of adapter_config.json.
         weights: the tensors.
         saved: those of "embed" and "head" that the folder holds as a whole.
         config: rank, alpha and projections.
@@ -157,41 +161,114 @@ class _Adapter:
 
     def __init__(self, path: str | os.PathLike):
         folder = Path(path)
-        file = folder / CONFIG_FILE
-        if not os.path.lexists(file):
+        self.file = folder / CONFIG_FILE
+        if not os.path.lexists(self.file):
             raise DataError(
                 f"{folder}: {CONFIG_FILE} is missing: give the folder of a LoRA adapter, as `grre"
                 " export --adapter` or PEFT writes it"
             )
-        values = read_object(file)
+        required = ("peft_type", "r", "target_modules")
+        values = read_object(self.file)
         self.weights = SafetensorsSource(folder, WEIGHTS_FILE)
-        matches = map(_TENSOR.fullmatch, self.weights.names())
-        projections = {match[1] for match in matches if match}
-        with fields_of(file):
-            values = check(values, FIELDS, required=("peft_type", "r"), unsupported=UNSUPPORTED)
-            self.saved = frozenset(_MODULES[name] for name in values.get("modules_to_save") or ())
-            rank, alpha = values["r"], values.get("lora_alpha", 8.0)
-            self.config = LoraConfig(
-                rank=rank,
-                alpha=alpha * rank**0.5 if values.get("use_rslora") else alpha,
-                targets=tuple(name for name in lora.TARGETS if name in projections),
+        present = self.weights.names()
+        with fields_of(self.file):
+            self.values = check(values, FIELDS, required=required, unsupported=UNSUPPORTED)
+            self.patterned = self.values.get("rank_pattern") or self.values.get("alpha_pattern")
+            self.saved = self._saved(present)
+            self.config = self._config(sorted(present - set(map(_saved_name, self.saved))))
+
+    def _saved(self, present: set[str]) -> frozenset[str]:
+        saved = {_MODULES[name] for name in self.values.get("modules_to_save") or ()}
+        for name in sorted(saved):
+            if _saved_name(name) not in present:
+                domain = f"modules in {WEIGHTS_FILE}, which lacks {_saved_name(name)}"
+                raise ConfigError("modules_to_save", domain, self.values["modules_to_save"])
+        if saved and self.values.get("ensure_weight_tying"):
+            # PEFT names the embedding alone and writes the head beside it.
+            saved = {name for name in _MODULES.values() if _saved_name(name) in present}
+        return frozenset(saved)
+
+    def _config(self, tensors: list[str]) -> LoraConfig:
+        projections = {name: _TENSOR.fullmatch(name) for name in tensors}
+        unknown = [name for name, found in projections.items() if not found]
+        if unknown:
+            raise DataError(
+                f"{self.file.with_name(WEIGHTS_FILE)}: expected the A and B of projections, got"
+                f" tensor {unknown[0]}: use an adapter on some of {', '.join(lora.TARGETS)} alone,"
+                " with embed_tokens and lm_head in modules_to_save or not at all"
             )
+        found = {match[1] for match in projections.values() if match}
+        targets = tuple(name for name in lora.TARGETS if name in found)
+        self._check_targets(tensors, targets)
+        rank, alpha = self.values["r"], self.values.get("lora_alpha", 8.0)
+        alpha = alpha * rank**0.5 if self.values.get("use_rslora") else alpha
+        if self.patterned:
+            # Terms are padded to the largest rank, and their scales are folded into B.
+            rank = max(self.rank_and_scale(tensor)[0] for tensor in tensors)
+            alpha = float(rank)
+        return LoraConfig(rank, alpha, targets)
+
+    def _check_targets(self, tensors: list[str], targets: tuple[str, ...]) -> None:
+        """Refuses tensors that PEFT would ignore, and names in target_modules without tensors."""
+        # PEFT matches a pattern with the whole name of a module, or names with its last parts.
+        named = self.values["target_modules"]
+        names = () if isinstance(named, str) else named
+        ends = "|".join(map(re.escape, names))
+        pattern = named if isinstance(named, str) else rf"(.*\.)?({ends})"
+        ignored = [
+            tensor
+            for tensor in tensors
+            if named != "all-linear" and not self._matches(pattern, tensor, "target_modules")
+        ]
+        missing = [name for name in names if name.rsplit(".", 1)[-1] not in targets]
+        if ignored or missing:
+            domain = f"the modules of {WEIGHTS_FILE}, which differ in {[*ignored, *missing][0]}"
+            raise ConfigError("target_modules", domain, named)
+
+    def _matches(self, pattern: str, tensor: str, field: str) -> bool:
+        try:
+            return bool(re.fullmatch(pattern, _module(tensor)))
+        except re.error as error:
+            domain = f"names or regular expressions ({error})"
+            raise ConfigError(field, domain, pattern) from error
+
+    def rank_and_scale(self, tensor: str) -> tuple[int, float]:
+        """Returns the rank of a tensor's term and the factor of A @ B, by the first pattern that
+        matches its module, as PEFT does.
+        """
+        rank = self._by_pattern("rank_pattern", tensor, self.values["r"])
+        alpha = self._by_pattern("alpha_pattern", tensor, self.values.get("lora_alpha", 8.0))
+        return rank, alpha / (rank**0.5 if self.values.get("use_rslora") else rank)
+
+    def _by_pattern(self, field: str, tensor: str, default: Any) -> Any:
+        for pattern, value in (self.values.get(field) or {}).items():
+            if self._matches(rf"(.*\.)?({pattern})", tensor, field):
+                return value
+        return default
 
     def read(self, tensor: str) -> np.ndarray:
-        """Reads an A or B."""
+        """Reads an A or B; with patterns padded with zeros to the rank of `config`, and scaled."""
         value = self.weights.read(tensor)
         if not np.isfinite(value).all():
             raise DataError(
                 f"{self.weights.file(tensor)}: tensor {tensor} contains values that are not finite:"
                 " copy or train the adapter again"
             )
-        return value
+        if not self.patterned:
+            return value
+        rank, scale = self.rank_and_scale(tensor)
+        value = value.astype(np.float32)
+        missing = (0, self.config.rank - rank)
+        if "lora_A" in tensor:
+            return np.pad(value, (missing, (0, 0)))
+        return np.pad(value * scale, ((0, 0), missing))
 
 
 def load_adapter_config(path: str | os.PathLike) -> LoraConfig:
     """Returns rank, alpha and projections of an adapter folder.
 
-    Rank-stabilised scaling (alpha / sqrt(rank)) is read as the alpha of the same scale.
+    Rank-stabilised scaling (alpha / sqrt(rank)) is read as the alpha of the same scale. With
+    `rank_pattern` or `alpha_pattern` the rank is the largest one, and alpha as large.
 
     Args:
         path: a folder with adapter_config.json and adapter_model.safetensors.
@@ -230,6 +307,10 @@ def adapted_shape(shape: ModelConfig, path: str | os.PathLike) -> ModelConfig:
     return untied if saved_parameters(path) else shape
 
 
+def _module(tensor: str) -> str:
+    return tensor.removeprefix("base_model.model.").rsplit(".", 2)[0]
+
+
 def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
     """Adds the low-rank terms of an adapter folder to a model, in float32 or wider.
 
@@ -260,9 +341,17 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
         projection, _, half = name.split("_")
         fan_in, fan_out = lora.sizes(model.config, projection)
         for layer in layers:
-            shape = (config.rank, fan_in) if half == "a" else (fan_out, config.rank)
-            expected[_tensor_name(name, layer)] = shape
+            tensor = _tensor_name(name, layer)
+            rank, _ = adapter.rank_and_scale(tensor)
+            expected[tensor] = (rank, fan_in) if half == "a" else (fan_out, rank)
     adapter.weights.check(expected, "give the base model that the adapter was made for")
+    tied = model.config.tie_embeddings
+    if len(saved) == 1 and tied and adapter.values.get("ensure_weight_tying"):
+        raise DataError(
+            f"{adapter.file}: expected embed_tokens and lm_head, which the field"
+            f" ensure_weight_tying ties, got {', '.join(saved)} alone. Save the adapter again with"
+            " PEFT."
+        )
     dtype = jnp.promote_types(table.dtype, jnp.float32)
     values = {
         name: jnp.asarray(
@@ -279,7 +368,7 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
         )
         for name in sorted(saved)
     }
-    if saved and model.config.tie_embeddings:
+    if saved and tied:
         model.config = dataclasses.replace(model.config, tie_embeddings=False)
         model.layers.config = model.config
         model.head = nnx.Param(table)

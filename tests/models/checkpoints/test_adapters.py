@@ -1,4 +1,4 @@
-"""Adapter folders: round trips, and refused folders."""
+"""Adapter folders: what is written is read back, and what this model cannot be is told."""
 
 import dataclasses
 import json
@@ -61,6 +61,7 @@ def test_names_and_shapes_are_pefts(model, written):
 
 
 def test_it_is_read_back_once(model, written):
+    assert load_adapter_config(written) == CONFIG
     again = models.init(SHAPE)
     models.add_adapter(again, written)
     assert models.fingerprint(again) == models.fingerprint(model)
@@ -110,9 +111,53 @@ def test_an_embedding_and_a_head_that_were_trained_as_a_whole(written, tmp_path,
     assert {tensor for tensor in tensors if "lora" not in tensor} == {TABLES[n][1] for n in names}
 
 
+@pytest.mark.parametrize(
+    "fields, shape, message",
+    [
+        ({"modules_to_save": None}, (29, 16), r"base_model\.model\.lm_head\.weight"),
+        ({"ensure_weight_tying": True}, (29, 16), "ensure_weight_tying"),
+        ({}, (31, 16), r"lm_head\.weight: .*\(29, 16\).*\(31, 16\)"),
+    ],
+)
+def test_modules_that_do_not_fit(written, fields, shape, message):
+    model = models.init(SHAPE)
+    before = models.fingerprint(model)
+    save_modules(written, ["lm_head"], shape=shape)
+    change(written, **fields)
+    with pytest.raises(DataError, match=message):
+        models.add_adapter(model, written)
+    assert models.fingerprint(model) == before and model.lora is None
+
+
 def test_rank_stabilised_scaling_is_read(written):
     change(written, use_rslora=True)
     assert load_adapter_config(written).scale == pytest.approx(5 / 3**0.5)
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"rank_pattern": {"q_proj": 0}}, "rank_pattern"),
+        ({"modules_to_save": ["lm_head"]}, r"modules_to_save: .*lm_head\.weight"),
+        ({"modules_to_save": ["lm_head", "norm"]}, "modules_to_save.*norm"),
+        ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights: expected"),
+        ({"target_modules": ["q_proj", "down_proj"]}, "target_modules: .* differ in .*v_proj"),
+        (
+            {"target_modules": r".*layers\.0\..*_proj"},
+            r"target_modules: .* differ in .*layers\.1\.",
+        ),
+        (
+            {"target_modules": ["q_proj", "v_proj", "down_proj", "up_proj"]},
+            "target_modules: .* differ in up_proj",
+        ),
+        ({"target_modules": "("}, "target_modules: expected"),
+        ({"r": 4}, r"expected shape \(4, 24\) for this model, got \(3, 24\)"),
+    ],
+)
+def test_options_that_the_model_does_not_have(written, fields, message):
+    change(written, **fields)
+    with pytest.raises(DataError, match=message):
+        models.add_adapter(models.init(SHAPE), written)
 
 
 LAYER = "base_model.model.model.layers"
@@ -120,32 +165,19 @@ DOWN = f"{LAYER}.1.mlp.down_proj.lora_B.weight"
 
 
 @pytest.mark.parametrize(
-    "fields, edit, message",
+    "edit, message",
     [
-        ({"modules_to_save": ["lm_head"]}, {}, r"lm_head\.weight"),
-        ({"modules_to_save": ["lm_head", "norm"]}, {}, "modules_to_save.*norm"),
-        ({"init_lora_weights": "pissa_niter_4"}, {}, "init_lora_weights: expected"),
-        ({"rank_pattern": {"q_proj": 2}}, {}, "rank_pattern: expected"),
-        ({"r": 4}, {}, r"expected shape \(4, 24\) for this model, got \(3, 24\)"),
-        ({}, {DOWN: None}, f"{DOWN}: .* got none"),
-        ({}, {DOWN: np.full((16, 3), np.nan, np.float32)}, f"{DOWN} contains"),
-        ({}, {"base_model.model.lm_head.weight": np.zeros((29, 16))}, "expected shape none"),
-        ({}, {DOWN.replace("1", "2"): np.zeros((16, 3))}, "expected shape none"),
+        (lambda t: t.pop(DOWN), f"{DOWN}: .* got none"),
+        (lambda t: t.update({DOWN: t[DOWN] * np.float32("nan")}), f"{DOWN} contains"),
+        (lambda t: t.update({"base_model.model.lm_head.lora_A.weight": t[DOWN]}), "lm_head"),
+        (lambda t: t.update({DOWN.replace("1", "2"): t[DOWN]}), "expected shape none"),
     ],
+    ids=["missing", "not finite", "of the head", "of another layer"],
 )
-def test_what_does_not_fit(written, fields, edit, message):
-    def change_tensors(tensors):
-        tensors |= edit
-        if tensors[DOWN] is None:
-            del tensors[DOWN]
-
-    edit_tensors(written / "adapter_model.safetensors", change_tensors)
-    change(written, **fields)
-    model = models.init(SHAPE)
-    before = models.fingerprint(model)
+def test_tensors_that_do_not_fit(written, edit, message):
+    edit_tensors(written / "adapter_model.safetensors", edit)
     with pytest.raises(DataError, match=message):
-        models.add_adapter(model, written)
-    assert models.fingerprint(model) == before and model.lora is None
+        models.add_adapter(models.init(SHAPE), written)
 
 
 def test_what_is_no_adapter(model, written, tmp_path):

@@ -187,7 +187,7 @@ def test_adapter_config(adapter):
 
         fields |= dict.fromkeys(field.name for field in dataclasses.fields(peft.LoraConfig))
     harmless = " ".join(adapters.HARMLESS.values()).split()
-    scales = {"r", "lora_alpha", "use_rslora"}
+    scales = {"r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern"}
 
     def read(change):
         file.write_text(json.dumps(values | change))
