@@ -5,18 +5,22 @@ Ray is imported here and where its objects are used, since it is an extra.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import importlib
+import itertools
 import logging
 import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from grre_jax.errors import UsageError
 
+T = TypeVar("T")
+R = TypeVar("R")
 _log = logging.getLogger(__name__)
 
 # Environment variables that processes of the cluster inherit: they decide what XLA compiles.
@@ -122,22 +126,60 @@ def _watched(ray: Any) -> Iterator[None]:
         thread.join()
 
 
-def require(ray: Any, field: str, count: int, each: Mapping[str, float]) -> None:
-    """Checks that a cluster has the resources for a number of actors.
+def require(ray: Any, placed: Iterable[tuple[str, int, int, Mapping[str, float]]]) -> None:
+    """Checks that a cluster has room for the least number of all that is placed on it.
 
     Args:
         ray: the module, connected.
-        field: of the configuration, for the error.
-        count: number of actors.
-        each: amounts by resource of one actor.
+        placed: kind, least and most number, and amounts by resource of each.
 
     Raises:
-        UsageError: it lacks one of them; the message has what is asked and what there is.
+        UsageError: it lacks a resource; the message has what is needed and what there is.
     """
+    needed: collections.Counter[str] = collections.Counter()
+    kinds: dict[str, list[str]] = {}
+    for kind, least, _, each in placed:
+        for name, amount in each.items():
+            needed[name] += least * amount
+            kinds.setdefault(name, []).append(f"{kind} {least} x {amount:g}")
     available = ray.cluster_resources()
-    for name, amount in each.items():
-        if amount * count > available.get(name, 0):
+    for name, amount in needed.items():
+        if amount > available.get(name, 0):
             raise UsageError(
-                f"{field}: expected a cluster with {amount * count:g} {name} for {count} of"
-                f" {amount:g} each, got one with {available.get(name, 0):g}"
+                f"cluster: expected {amount:g} {name} ({', '.join(kinds[name])}), got"
+                f" {available.get(name, 0):g}"
             )
+
+
+def mapped(ray: Any, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Yields the results of a function for items, in their order, each computed by a task with one
+    processor and, if the cluster has any, one GPU. A task whose process is lost is run again.
+
+    Args:
+        ray: the module, connected.
+        function: picklable.
+        items: its arguments.
+
+    Raises:
+        Exception: of a call.
+    """
+    resources = ray.cluster_resources()
+    gpus = int(resources.get("GPU", 0))
+    task = ray.remote(num_cpus=1, num_gpus=min(gpus, 1), max_retries=-1)(_called)
+    most = 2 * (gpus or int(resources.get("CPU", 1)))  # results wait in the object store
+    pending: collections.deque[Any] = collections.deque()
+    rest = iter(items)
+    while True:
+        pending += [
+            task.remote(function, item) for item in itertools.islice(rest, most - len(pending))
+        ]
+        if not pending:
+            return
+        try:
+            yield ray.get(pending.popleft())
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+
+
+def _called(function: Callable[[T], R], item: T) -> R:
+    return function(item)  # Ray takes no `partial` for a task

@@ -13,6 +13,7 @@ from grre_jax.errors import UsageError
 
 if TYPE_CHECKING:
     from grre_jax.rollouts.tools.copying import CopyReport
+    from grre_jax.rollouts.tools.rescore import Scorer
     from grre_jax.rollouts.tools.reverify import Changes
 
 MOST_LISTED = 20  # of changed rewards, duplicates and other files
@@ -241,6 +242,7 @@ def rescore(
     replace: bool = False,
     dtype: str = "",
     compute_dtype: str = "",
+    cluster: str = "",
 ) -> None:
     """Add log-probs of stored completions under a checkpoint.
 
@@ -256,17 +258,24 @@ def rescore(
         replace: overwrite existing log-probs of that role.
         dtype: of the parameters; float32, or the run's, if not given.
         compute_dtype: of the activations; the parameters' if not given.
+        cluster: local, auto or HOST:PORT of a Ray cluster, each of whose tasks scores a data set.
     """
-    from grre_jax import rollouts
+    from grre_jax import ray_cluster, rollouts
     from grre_jax.rollouts.tools.rescore import Request, rescore
-    from grre_jax.training.policies import find_scorer
 
     request = Request(as_, temperature, replace)  # before the weights are read: it may be refused
     total = len(rollouts.read(folder))
-    scorer = find_scorer(model, dtype=dtype, compute_dtype=compute_dtype)
-    with progress_bar(total, "groups") as done:
-        count = rescore(folder, output, scorer, request, done=done)
+    scorer = _scorer(model, dtype, compute_dtype)
+    load = (_scorer, model, dtype, compute_dtype)
+    with ray_cluster.connected(cluster) as ray, progress_bar(total, "groups") as done:
+        count = rescore(folder, output, scorer, request, done=done, ray=ray, load=load)
     print(f"scored {count:,} of {total:,} groups under {model} as {as_} log-probs: {output}")
+
+
+def _scorer(model: str, dtype: str, compute_dtype: str) -> Scorer:
+    from grre_jax.training.policies import find_scorer
+
+    return find_scorer(model, dtype=dtype, compute_dtype=compute_dtype)
 
 
 def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: str = "") -> None:

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from grre_jax import ray_cluster
 from grre_jax.tasks.judging import Failure
 from grre_jax.tasks.pool import VerifierPool
 from grre_jax.tasks.rewards import TaskSpec
@@ -43,11 +42,7 @@ def start(ray: Any, spec: TaskSpec, count: int, timeout: float) -> list[Any]:
         spec: the task.
         count: number of judges, a processor each.
         timeout: seconds that a completion may take.
-
-    Raises:
-        UsageError: the cluster has fewer processors.
     """
-    ray_cluster.require(ray, "cluster.judges", count, {"CPU": 1})
     actor = ray.remote(
         num_cpus=1,
         max_restarts=-1,

@@ -82,7 +82,7 @@ def train(
 
     Raises:
         UsageError: a request that cannot be run, as `build.build` and `run_folder.open_run_folder`
-            raise it; or another learner works in the folder.
+            raise it; another learner works in the folder; or the cluster lacks resources.
         DataError: a file that is missing or damaged.
         Stopped: after SIGTERM or SIGINT, once a checkpoint is saved.
     """
@@ -91,6 +91,8 @@ def train(
     console = console if console and first else make_console(quiet=not first)
     hosts = config.cluster.learner.hosts
     with ray_cluster.connected(config.cluster.address, learner=hosts > 0) as ray:
+        if ray:
+            ray_cluster.require(ray, config.cluster.placed)
         if hosts:
             ray_learner.train(ray, config, _train_here, resume=resume, overwrite=overwrite)
         else:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from grre_jax import machine, ray_cluster
+from grre_jax import machine
 from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
@@ -59,7 +59,7 @@ def train(ray: Any, config: Config, run: Train, *, resume: bool, overwrite: bool
         overwrite: replace the run in the folder.
 
     Raises:
-        UsageError: the cluster lacks the resources; or as `run` raises it.
+        UsageError: as `run` raises it.
         DataError: the processes were lost more often than `restarts`; or as `run` raises it.
         Stopped: as `run` raises it.
     """
@@ -70,8 +70,6 @@ def train(ray: Any, config: Config, run: Train, *, resume: bool, overwrite: bool
     learner = config.cluster.learner
     scaling = _scaling(learner)
     accelerated = scaling.use_gpu or scaling.use_tpu
-    if not learner.topology:
-        ray_cluster.require(ray, "cluster.learner.hosts", learner.hosts, learner.each)
     here = dataclasses.replace(config.cluster.learner, hosts=0, topology="", accelerator_type="")
     cluster = dataclasses.replace(config.cluster, learner=here)
     outcome = ray.remote(num_cpus=0, max_restarts=-1)(Outcome).remote()

@@ -179,11 +179,12 @@ def _parts(groups: Iterator[Group]) -> Iterator[Iterator[Group]]:
 def derive(
     source: reader.RolloutReader,
     output: str | Path,
-    changed: Callable[[range], Iterator[Group]],
+    changed: Callable[[range], Iterable[Group]],
     step: dict[str, Any],
     metadata: dict[str, Any],
     *,
     done: Callable[[int], None] = lambda groups: None,
+    each: Callable[..., Iterable[Iterable[Group]]] = map,
 ) -> int:
     """Writes the changed groups of a folder into another, in order, each data set once it is full.
 
@@ -198,6 +199,7 @@ def derive(
         step: a JSON value added to the data sets' `history`.
         metadata: takes the place of the data sets' own fields of these names.
         done: called once with the number of groups that the output had before.
+        each: calls `changed` for the groups of each data set, as `map` does.
 
     Returns:
         The number of groups written now.
@@ -210,14 +212,18 @@ def derive(
         raise DataError(f"rollout folder {source.folder} has no groups")
     finished = _finished(source, output, step)
     done(finished)
-    start = 0
-    for entry in source.datasets:
-        end = start + entry.groups
+    ends = itertools.accumulate(entry.groups for entry in source.datasets)
+    due = [
+        (entry, range(max(end - entry.groups, finished), end))
+        for entry, end in zip(source.datasets, ends, strict=True)
+        if end > finished
+    ]
+    changes = each(changed, [numbers for _, numbers in due])
+    for (entry, _), groups in zip(due, changes, strict=True):
         about = _provenance(entry)
         about["metadata"] = with_step(entry.metadata | metadata, step)
-        for part in _parts(changed(range(max(start, finished), end))):
+        for part in _parts(iter(groups)):
             writer.write_all(output, [writer.DataSet(groups=part, **about)])
-        start = end
     return len(source) - finished
 
 

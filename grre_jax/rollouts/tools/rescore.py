@@ -5,15 +5,17 @@ that has none or for a reference or proximal policy.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from grre_jax import rollouts
+from grre_jax import ray_cluster, rollouts
 from grre_jax.domains import AboveZero, Record
 from grre_jax.errors import DataError
 from grre_jax.rollouts import Group, RolloutReader
@@ -74,6 +76,8 @@ def rescore(
     request: Request = Request(),
     *,
     done: Callable[[int], None] = lambda groups: None,
+    ray: Any = None,
+    load: tuple[Any, ...] = (),
 ) -> int:
     """Copies a rollout folder with the log-probs of its completions under a policy.
 
@@ -88,6 +92,10 @@ def rescore(
         scorer: the policy.
         request: whose log-probs, and at which temperature.
         done: called now and then with the number of groups processed since.
+        ray: the module, connected to a cluster, each of whose tasks scores a data set; None to
+            score in this process.
+        load: a function and its arguments that give the scorer in processes of the cluster; both
+            are hashable.
 
     Returns:
         The number of groups scored now.
@@ -111,7 +119,30 @@ def rescore(
             yield _with(group, scores, scorer, request)
 
     own = {"tokenizer": scorer.tokenizer.fingerprint}
-    return derive(source, output, changed, step, own, done=done)
+    if ray is None:
+        return derive(source, output, changed, step, own, done=done)
+
+    def each(function: Callable[[range], list[Group]], ranges: list[range]) -> Iterator[list]:
+        for groups in ray_cluster.mapped(ray, function, ranges):
+            yield groups
+            done(len(groups))
+
+    score = partial(_scored_data_set, str(folder), load, request)
+    return derive(source, output, score, step, own, done=done, each=each)
+
+
+def _scored_data_set(
+    folder: str, load: tuple[Any, ...], request: Request, numbers: range
+) -> list[Group]:
+    """Returns the groups of these numbers, rescored in a process of a cluster."""
+    scorer = _loaded(*load)
+    scored = _scored(rollouts.read(folder), numbers, scorer, request, lambda groups: None)
+    return [_with(group, scores, scorer, request) for group, scores in scored]
+
+
+@functools.lru_cache(maxsize=1)  # processes of a cluster score one data set after the other
+def _loaded(load: Callable[..., Scorer], *arguments: Any) -> Scorer:
+    return load(*arguments)
 
 
 def _scored(

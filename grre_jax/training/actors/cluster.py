@@ -21,7 +21,6 @@ from typing import Any
 import jax
 import optax
 
-from grre_jax import ray_cluster
 from grre_jax.errors import DataError, UsageError
 from grre_jax.machine import keep_compiled
 from grre_jax.parallel import processes
@@ -160,7 +159,7 @@ class Explorers:
         judges: as of `Worker`.
 
     Raises:
-        UsageError: the cluster lacks the resources for the least number of explorers.
+        UsageError: the learner has several processes.
     """
 
     remote = True
@@ -177,7 +176,6 @@ class Explorers:
         self._local = local
         self._ray = ray
         needed = parts.config.cluster.explorers
-        ray_cluster.require(self._ray, "cluster.explorers.least", needed.least, needed.each)
         actor = self._ray.remote(
             num_cpus=needed.cpus,
             num_gpus=needed.accelerators,

@@ -34,18 +34,18 @@ TWO = c.ClusterConfig("local", c.ExplorersConfig(most=2, cpus=0.5))
 
 
 @contextlib.contextmanager
-def killing(name, least):
-    """Kills one of the actors of a name a second after so many have begun; gives the ids of those
-    that were killed.
+def killing(name, least, number=signal.SIGKILL, ready=lambda: True):
+    """Sends a signal to one of the actors of a name a second after so many have begun and a
+    condition holds; gives the ids of those that got it.
     """
     ids = []
     end = threading.Event()
 
     def kill():
         while not end.wait(0.05):
-            if len(found := children(name, os.getpid())) >= least:
+            if len(found := children(name, os.getpid())) >= least and ready():
                 time.sleep(1)
-                os.kill(found[0], signal.SIGKILL)
+                os.kill(found[0], number)
                 ids.append(found[0])
                 return
 
@@ -145,6 +145,23 @@ def test_nodes_come_and_go(make_config, tiny_run, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_call_that_takes_far_too_long_is_sampled_by_another_explorer(make_config, tmp_path):
+    words = "--regime.sync_interval 1 --regime.sync_offset 0 --sampling.prompts_per_call 1"
+    words += " --training.steps 120"
+    loop.train(make_config(tmp_path / "alone", words))
+    config = make_config(tmp_path / "run", words, cluster=TWO)
+
+    def begun():
+        file = tmp_path / "run" / "metrics.jsonl"
+        return file.exists() and '"step": 4, "kind": "train"' in file.read_text()
+
+    with killing("ray::Worker", 2, signal.SIGSTOP, begun) as stopped:
+        loop.train(config)
+    assert stopped
+    require_equal(tmp_path / "run", tmp_path / "alone")
+
+
+@pytest.mark.slow
 def test_trajectories_of_explorers_are_those_of_the_learner(make_config, tmp_path):
     words = "--task.name calculator --task.options.operands 2 --task.options.digits 1"
     words += " --sampling.max_new_tokens 12 --sampling.max_turns 3 --sampling.max_turn_tokens 5"
@@ -201,7 +218,12 @@ def test_the_newest_policy_samples_within_the_bound_and_slow_questions_are_not_l
 
 def test_what_a_cluster_lacks_is_named(make_config, tmp_path):
     cluster = c.ClusterConfig("local", c.ExplorersConfig(resources={"TPU": 4}))
-    with pytest.raises(UsageError, match="cluster.explorers.least: .*4 TPU"):
+    with pytest.raises(UsageError, match="cluster: .*4 TPU"):
+        loop.train(make_config(tmp_path / "run", cluster=cluster))
+    # Each kind alone would fit.
+    cores = os.cpu_count()
+    cluster = c.ClusterConfig("local", c.ExplorersConfig(cpus=cores), judges=cores)
+    with pytest.raises(UsageError, match=f"cluster: .*{2 * cores} CPU"):
         loop.train(make_config(tmp_path / "run", cluster=cluster))
     with pytest.raises(UsageError, match="cluster.address: '127.0.0.1:1'"):
         loop.train(make_config(tmp_path / "run", cluster=c.ClusterConfig("127.0.0.1:1")))
