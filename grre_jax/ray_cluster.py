@@ -38,7 +38,7 @@ def connected(address: str, *, learner: bool = False) -> Iterator[Any]:
 
     Args:
         address: local, auto or HOST:PORT; local starts a cluster on this machine, which ends with
-            the context. None is connected if it is empty.
+            the context; empty for no cluster.
         learner: Ray starts the learner: print what its processes print, and start the dashboard,
             which Ray Train asks about them.
 

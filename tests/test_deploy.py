@@ -17,7 +17,7 @@ from grre_jax.cli.entry import make_parser
 from grre_jax.training.config.overrides import override
 from grre_jax.training.config.run import Config, load_file
 
-yaml = pytest.importorskip("yaml")
+yaml = pytest.importorskip("yaml", reason="needs PyYAML, which Ray installs")
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 # Each has its words in the file of its name, one a line.
@@ -32,7 +32,8 @@ RUNS = {
 
 def said(script, tmp_path, **variables):
     """The words of each stand-in that a script of bash called."""
-    programs, words = tmp_path / "bin", tmp_path / "said"
+    programs = tmp_path / "bin"
+    words = tmp_path / "said"
     programs.mkdir(parents=True)
     words.mkdir()
     for name in ("grre", "ray", "srun", "scontrol", "pip", "apt-get"):
@@ -127,7 +128,8 @@ def test_the_command_of_the_ray_job_asks_for_what_the_groups_have(tmp_path):
     cluster = configured(said(job["entrypoint"], tmp_path)["grre"]).cluster
     groups = {group["groupName"]: group for group in job["rayClusterSpec"]["workerGroupSpecs"]}
     slices, gpus = groups["learner"], groups["explorers"]
-    learner, explorers = cluster.learner, cluster.explorers
+    learner = cluster.learner
+    explorers = cluster.explorers
     selected = slices["template"]["spec"]["nodeSelector"]
     assert selected["cloud.google.com/gke-tpu-topology"] == learner.topology
     assert (slices["numOfHosts"], slices["replicas"]) == (learner.hosts, learner.slices)

@@ -234,8 +234,15 @@ class Block(nnx.Module):
             slides: True if this layer has the sliding window; a bool or traced.
         """
         c = self.config
-        window, scale = c.sliding_window, c.attention_scale
-        return attention(q, k, v, visibility, window=window, windowed=slides, scale=scale)
+        return attention(
+            q,
+            k,
+            v,
+            visibility,
+            window=c.sliding_window,
+            windowed=slides,
+            scale=c.attention_scale,
+        )
 
     def finish(
         self,

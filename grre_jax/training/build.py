@@ -69,17 +69,20 @@ class Parts:
         )
 
     def use_judges(self, actors: Sequence[Any]) -> None:
-        """Has actors of a cluster judge, which `cluster_judges.start` returned; none if empty."""
+        """Has actors of a cluster judge.
+
+        Args:
+            actors: returned by `cluster_judges.start`; if empty, nothing changes.
+        """
         if not actors:
             return
         task = self.config.task
         spec = task.spec(self.config.seed)
-        options = (task.verify_timeout, task.failed_reward)
         if is_environment(self.task):
             pools = [ClusterJudges(spec, [actor], task.verify_timeout) for actor in actors]
-            judge = EnvironmentPool(pools, *options)
+            judge = EnvironmentPool(pools, task.verify_timeout, task.failed_reward)
         else:
-            judge = ClusterJudges(spec, actors, *options)
+            judge = ClusterJudges(spec, actors, task.verify_timeout, task.failed_reward)
         vars(self)["judge"] = judge
 
     def full(self, params: Any) -> Any:

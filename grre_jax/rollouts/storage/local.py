@@ -59,7 +59,7 @@ class LocalStorage:
         return manifest.Tail(f"{self.root}/{manifest.FILENAME}", self.read_manifest)
 
     def read_manifest(self) -> bytes:
-        """Returns the manifest; empty if there is none yet."""
+        """Returns the manifest; empty before the first data set."""
         try:
             with open(self.path / manifest.FILENAME, "rb") as file:
                 lock(file, fcntl.LOCK_SH)  # lines that a full disk cuts short are removed first

@@ -80,7 +80,7 @@ class ObjectStorage(LocalStorage):
             ) from error
 
     def read_manifest(self) -> bytes:
-        """Returns the manifest; empty if there is none yet."""
+        """Returns the manifest; empty before the first data set."""
         with self._reading():
             return manifest_lines(self._store)
 

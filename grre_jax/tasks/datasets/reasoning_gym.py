@@ -125,14 +125,15 @@ class ReasoningGym(Record):
         that its scorer raises on.
 
         Raises:
-            DataError: the question is none of this data set with these options.
+            DataError: the question is not one of this data set with these options.
             Exception: what the package's scorer raises, if it raises on the data set's own answer
                 too.
         """
         # The answer alone is not always enough to judge by.
-        number = int(question.question_id.rpartition("/")[2])
-        entry = self._entry(number)
-        if (question.question_id, question.answer) != (self._id(number), _written(entry)):
+        prefix, _, number = question.question_id.rpartition("/")
+        is_own = prefix == f"reasoning_gym/{self.dataset}" and int(number) < self.size
+        entry = self._entry(int(number)) if is_own else None
+        if entry is None or question.answer != _written(entry):
             raise DataError(
                 f"{question.question_id}: expected a question of reasoning-gym's {self.dataset}"
                 " with the options of this task, got another."

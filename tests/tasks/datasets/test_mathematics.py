@@ -11,7 +11,7 @@ from grre_jax.errors import UsageError
 
 from . import published_samples
 
-pytest.importorskip("math_verify")
+pytest.importorskip("math_verify", reason="needs math-verify")
 
 
 def test_both_published_forms_are_one_data_set(tmp_path):

@@ -28,8 +28,11 @@ def test_scores(chain):
     assert verdict == tasks.Verdict(1.0, {"score": 1.0, "correct": 1.0})
     assert chain.verify(question, "x" * 20_000).reward == 0
     other = build(dataset="chain_sum", size=60, config={"min_digits": 4})
-    with pytest.raises(DataError, match="with the options"):
+    with pytest.raises(DataError, match=question.question_id):
         other.verify(question, question.answer)
+    for name in ("gsm8k/train/0", "7", "reasoning_gym/chain_sum/60"):
+        with pytest.raises(DataError, match=name):
+            other.verify(tasks.Question(name, "1 + 1", "2"), "2")
 
 
 def test_what_is_refused():
