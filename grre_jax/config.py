@@ -4,7 +4,6 @@
 
 from grre_jax.models.source import ModelSource as ModelSource
 from grre_jax.parallel.mesh import MeshConfig as MeshConfig
-from grre_jax.parallel.mesh import SamplerMeshConfig as SamplerMeshConfig
 from grre_jax.reporting.config import LoggingConfig as LoggingConfig
 from grre_jax.sampling.config import SamplingConfig as SamplingConfig
 from grre_jax.tasks.config import TaskConfig as TaskConfig

@@ -2,7 +2,7 @@
 
 A softmax policy over three arms, rewards (0, .8, 1), data always from pi_b = (.3, .6, .1). Arm 3 is
 the best, but arm 2 is drawn six times as often: plain REINFORCE ends at arm 2. The updates are the
-library's own. docs/bandit.md has the table that this file prints, and says how it is computed:
+library's own. docs/studies.md has the table that this file prints, and says how it is computed:
 
     python -m research.bandit [--algorithms NAME ...]
 """

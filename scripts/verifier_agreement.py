@@ -1,5 +1,5 @@
 """Prints the agreement of the verifiers with tests/tasks/verifiers/cases.tsv, as
-docs/verification.md has it.
+docs/tasks.md has it.
 
     python scripts/verifier_agreement.py           # the table, from the column "differs"
     python scripts/verifier_agreement.py --write   # judges every case and fills that column

@@ -1,8 +1,9 @@
 """Log-probabilities of given tokens, without an array of [tokens, vocab].
 
 The vocabulary is processed in blocks with an online log-sum-exp; the backward pass recomputes each
-block of logits and writes each block of the head's gradient once, in place. Training, rescoring and
-evaluation use these functions.
+block of logits and writes each block of the head's gradient once, in place. Of a vocabulary of
+several blocks only the tokens that are scored are computed: prompts and padding cost nothing.
+Training, rescoring and evaluation use these functions.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Float, Integer
+from jaxtyping import Array, Bool, Float, Integer
 
 from grre_jax.models.products import left_transposed_product, transposed
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 
 VOCAB_BLOCK = 8192
+TOKEN_SIZES = 8  # numbers of tokens that the head is compiled for, evenly spaced up to all
 # Logit of an id that cannot be drawn. Finite, as 0 * -inf is NaN; exp(NO_LOGIT - x) is 0 for any
 # logit x that a model computes.
 NO_LOGIT = -1e30
@@ -71,40 +73,73 @@ def _drawable(
     return jnp.where(start + jnp.arange(logits.shape[1]) < count, logits, NO_LOGIT)
 
 
-def _local_forward(hidden, head, targets, temperature, block, softcap, num_ids, axis):
+def _of_scored(function: Any, scored: Bool[Array, " n"] | None, *arrays: Array) -> Any:
+    """Applies a function to the tokens that are scored, rounded up to one of TOKEN_SIZES numbers.
+
+    Args:
+        function: of arrays [m, ...] of tokens; returns a tuple of such arrays, and one array of
+            another shape.
+        scored: [n] True for the tokens that count; None if all do.
+        arrays: [n, ...] of all tokens.
+
+    Returns:
+        As `function`, with 0 at the tokens that were left out.
+    """
+    if scored is None:
+        return function(*arrays)
+    n = scored.shape[0]
+    order = jnp.argsort(~scored, stable=True)
+    sizes = sorted({-(-n * eighth // TOKEN_SIZES) for eighth in range(1, TOKEN_SIZES + 1)})
+
+    def of_first(size):
+        some = order[:size]
+        per_token, whole = function(*(x[some] for x in arrays))
+        return tuple(jnp.zeros((n, *x.shape[1:]), x.dtype).at[some].set(x) for x in per_token), whole
+
+    which = jnp.searchsorted(jnp.array(sizes), scored.sum())
+    return jax.lax.switch(which, [partial(of_first, size) for size in sizes])
+
+
+def _local_forward(hidden, head, targets, temperature, scored, block, softcap, num_ids, axis):
     """Returns ((log-probs, entropy), normaliser, probabilities or None) of this device's tokens.
 
     They are over all rows of the head, but the probabilities over this device's rows, and only if
     these are one block and without a cap. The vocabulary is cut over the mesh axis `axis`, if any.
     """
-    n, block = hidden.shape[0], min(block, head.shape[0])
+    block = min(block, head.shape[0])
     targets, kept = _local_ids(targets, head.shape[0], axis), None
     count = None if num_ids is None else _local_ids(num_ids, head.shape[0], axis)
 
-    def logits_of(weight, start):
+    def logits_of(hidden, weight, start):
         return _drawable(_block_logits(hidden, weight, softcap) / temperature, start, count)
 
     if block == head.shape[0]:
-        logits = logits_of(head, 0)
+        logits = logits_of(hidden, head, 0)
         top = logits.max(axis=1)
         kept = jnp.exp(logits - top[:, None])
         total, weighted = kept.sum(axis=1), (kept * logits).sum(axis=1)
         chosen = _pick(logits, targets, 0, 0)
     else:
 
-        def step(carry, at):
-            top, total, weighted, chosen = carry
-            start, seen = at
-            logits = logits_of(jax.lax.dynamic_slice_in_dim(head, start, block), start)
-            shown = jnp.where(jnp.arange(block) >= seen, logits, -jnp.inf)
-            new_top = jnp.maximum(top, shown.max(axis=1))
-            scale = jnp.exp(top - new_top)
-            e = jnp.exp(shown - new_top[:, None])
-            total, weighted = total * scale + e.sum(axis=1), weighted * scale + (e * logits).sum(1)
-            return (new_top, total, weighted, chosen + _pick(logits, targets, start, seen)), None
+        def sums(hidden, targets):
+            def step(carry, at):
+                top, total, weighted, chosen = carry
+                start, seen = at
+                rows = jax.lax.dynamic_slice_in_dim(head, start, block)
+                logits = logits_of(hidden, rows, start)
+                shown = jnp.where(jnp.arange(block) >= seen, logits, -jnp.inf)
+                new_top = jnp.maximum(top, shown.max(axis=1))
+                scale = jnp.exp(top - new_top)
+                e = jnp.exp(shown - new_top[:, None])
+                total = total * scale + e.sum(axis=1)
+                weighted = weighted * scale + (e * logits).sum(axis=1)
+                return (new_top, total, weighted, chosen + _pick(logits, targets, start, seen)), None
 
-        carry = (jnp.full(n, -jnp.inf, jnp.float32), *(jnp.zeros(n, jnp.float32) for _ in range(3)))
-        (top, total, weighted, chosen), _ = jax.lax.scan(step, carry, _blocks(head.shape[0], block))
+            zero = jnp.zeros(targets.shape, jnp.float32)
+            carry = (zero - jnp.inf, zero, zero, zero)
+            return jax.lax.scan(step, carry, _blocks(head.shape[0], block))
+
+        (top, total, weighted, chosen), _ = _of_scored(sums, scored, hidden, targets)
     if axis is not None:
         own_top, top = top, jax.lax.pmax(top, axis)
         scale = jnp.exp(own_top - top)
@@ -118,7 +153,7 @@ def _local_forward(hidden, head, targets, temperature, block, softcap, num_ids, 
 
 
 def _local_backward(
-    hidden, head, targets, temperature, normaliser, kept, g, block, softcap, num_ids, axis
+    hidden, head, targets, temperature, scored, normaliser, kept, g, block, softcap, num_ids, axis
 ):
     """Returns the gradients of this device's hidden states (float32, over its own rows of the head
     only) and of its rows of the head.
@@ -127,7 +162,7 @@ def _local_backward(
     targets, g = _local_ids(targets, head.shape[0], axis), g / temperature
     count = None if num_ids is None else _local_ids(num_ids, head.shape[0], axis)
 
-    def products(weight, start, probability, seen):
+    def products(hidden, targets, g, weight, start, probability, seen):
         onehot = (targets - start)[:, None] == jnp.arange(weight.shape[0])[None, :]
         d_logits = (onehot - probability) * g[:, None]
         if softcap:
@@ -143,22 +178,30 @@ def _local_backward(
         d_hidden = jnp.matmul(d_logits, weight, preferred_element_type=jnp.float32)
         return d_hidden, d_weight.astype(head.dtype)
 
-    def probability_of(weight, start):
+    def probability_of(hidden, normaliser, weight, start):
         logits = _drawable(_block_logits(hidden, weight, softcap) / temperature, start, count)
         return jnp.exp(logits - normaliser[:, None])
 
     if block == head.shape[0]:
-        return products(head, 0, probability_of(head, 0) if kept is None else kept, None)
+        if kept is None:
+            kept = probability_of(hidden, normaliser, head, 0)
+        return products(hidden, targets, g, head, 0, kept, None)
 
-    def step(carry, at):
-        start, seen = at
-        weight = jax.lax.dynamic_slice_in_dim(head, start, block)
-        d_hidden, d_weight = products(weight, start, probability_of(weight, start), seen)
-        d_head = jax.lax.dynamic_update_slice_in_dim(carry[1], d_weight, start, 0)
-        return (carry[0] + d_hidden, d_head), None
+    def gradients(hidden, targets, normaliser, g):
+        def step(carry, at):
+            start, seen = at
+            weight = jax.lax.dynamic_slice_in_dim(head, start, block)
+            probability = probability_of(hidden, normaliser, weight, start)
+            d_hidden, d_weight = products(hidden, targets, g, weight, start, probability, seen)
+            d_head = jax.lax.dynamic_update_slice_in_dim(carry[1], d_weight, start, 0)
+            return (carry[0] + d_hidden, d_head), None
 
-    carry = (jnp.zeros(hidden.shape, jnp.float32), jnp.zeros_like(head))
-    return jax.lax.scan(step, carry, _blocks(head.shape[0], block))[0]
+        carry = (jnp.zeros(hidden.shape, jnp.float32), jnp.zeros_like(head))
+        (d_hidden, d_head), _ = jax.lax.scan(step, carry, _blocks(head.shape[0], block))
+        return (d_hidden,), d_head
+
+    (d_hidden,), d_head = _of_scored(gradients, scored, hidden, targets, normaliser, g)
+    return d_hidden, d_head
 
 
 def _partition(hidden: Array, head: Array) -> tuple[P, P]:
@@ -186,6 +229,7 @@ def head_logprobs(
     block: int = VOCAB_BLOCK,
     softcap: float = 0.0,
     num_ids: int | None = None,
+    scored: Bool[Array, " n"] | None = None,
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Computes the log-probability of each target under softmax(hidden @ head.T / temperature), and
     the entropy of that distribution, both in float32 nats.
@@ -201,41 +245,44 @@ def head_logprobs(
         block: rows of the head per block of logits.
         softcap: logits become softcap * tanh(logits / softcap) before the temperature; 0 for none.
         num_ids: ids from this one on have no probability, and are no targets; None if all have.
+        scored: [n] True for the tokens whose results are used: those of others are undefined and
+            their cotangents must be 0. None for all.
 
     Returns:
         (logprobs [n], entropy [n]). Only the log-probs have a gradient; the cotangent of the
         entropy is ignored.
     """
-    return _forward(hidden, head, targets, temperature, block, softcap, num_ids)[0]
+    return _forward(hidden, head, targets, temperature, block, softcap, num_ids, scored)[0]
 
 
-def _forward(hidden, head, targets, temperature, block, softcap, num_ids):
+def _forward(hidden, head, targets, temperature, block, softcap, num_ids, scored=None):
     mesh = meshes.current()
     tokens, rows = _partition(hidden, head)
     flat = P(tokens[0])
     keeps = not softcap and head.shape[0] // (mesh.shape[rows[0]] if rows[0] else 1) <= block
 
-    def local(hidden, head, targets, temperature):
+    def local(hidden, head, *others):
         head = _whole_width(head, rows[1], hidden.dtype)
-        return _local_forward(hidden, head, targets, temperature, block, softcap, num_ids, rows[0])
+        return _local_forward(hidden, head, *others, block, softcap, num_ids, rows[0])
 
     specs = ((flat, flat), flat, P(tokens[0], rows[0]) if keeps else None)
-    inputs = (hidden, head, targets, temperature)
-    outputs, normaliser, kept = meshes.mapped(local, (tokens, rows, flat, P()), specs)(*inputs)
+    inputs = (hidden, head, targets, temperature, scored)
+    cuts = (tokens, rows, flat, P(), None if scored is None else flat)
+    outputs, normaliser, kept = meshes.mapped(local, cuts, specs)(*inputs)
     return outputs, (*inputs, normaliser, kept)
 
 
 def _backward(block, softcap, num_ids, residuals, cotangents):
-    hidden, head, _, temperature, _, kept = residuals
+    hidden, head, _, temperature, scored, _, kept = residuals
     tokens, rows = _partition(hidden, head)
     # The gradient of the head is summed over the devices of other tokens; where its columns are cut
     # along one of these axes, each device gets the sum of its own columns.
     others = tuple(axis for axis in tokens[0] or () if axis != rows[1])
 
-    def local(hidden, head, targets, temperature, normaliser, kept, g):
+    def local(hidden, head, *others_and_g):
         whole = _whole_width(head, rows[1], hidden.dtype)
-        saved = (hidden, whole, targets, temperature, normaliser, kept)
-        d_hidden, d_head = _local_backward(*saved, g, block, softcap, num_ids, rows[0])
+        options = (block, softcap, num_ids, rows[0])
+        d_hidden, d_head = _local_backward(hidden, whole, *others_and_g, *options)
         if rows[0] is not None:
             d_hidden = jax.lax.psum(d_hidden, rows[0])
         if rows[1] is not None:
@@ -244,9 +291,9 @@ def _backward(block, softcap, num_ids, residuals, cotangents):
 
     flat = P(tokens[0])
     cut = None if kept is None else P(tokens[0], rows[0])
-    specs = (tokens, rows, flat, P(), flat, cut, flat)
+    specs = (tokens, rows, flat, P(), None if scored is None else flat, flat, cut, flat)
     gradients = meshes.mapped(local, specs, (tokens, rows))(*residuals, cotangents[0])
-    return *gradients, None, jnp.zeros_like(temperature)
+    return *gradients, None, jnp.zeros_like(temperature), None
 
 
 head_logprobs.defvjp(_forward, _backward)
@@ -274,6 +321,7 @@ def token_logprobs(
     sources: Integer[Array, "rows length"] | None = None,
     temperature: Float[Array, ""] | float = 1.0,
     with_entropy: bool = False,
+    scored: Bool[Array, "rows length"] | None = None,
 ) -> Any:
     """Computes the log-probability of every token given the preceding ones, in float32 nats.
 
@@ -288,10 +336,13 @@ def token_logprobs(
             prompt.
         temperature: divisor of the logits; positive, traced.
         with_entropy: also return the entropy of the distribution that each token was drawn from.
+        scored: [rows, length] True for the tokens to score; None for all. The fewer, the less it
+            costs.
 
     Returns:
-        [rows, length] log-probs, or (log-probs, entropies) with `with_entropy`. Both are 0 for the
-        first column and for any other token whose source is its own column.
+        [rows, length] log-probs, or (log-probs, entropies) with `with_entropy`. Both are 0 for
+        tokens that are not scored, for the first column, and for any other token whose source is
+        its own column.
     """
     rows, length = tokens.shape
     hidden = model(tokens, positions, segment_ids, prefix_ids)
@@ -299,6 +350,8 @@ def token_logprobs(
     if sources is None:
         sources = jnp.broadcast_to(jnp.maximum(columns - 1, 0), tokens.shape)
     hidden = _at_sources(hidden, sources).reshape(rows * length, -1)
+    predicted = sources != columns
+    scored = predicted if scored is None else scored & predicted
     temperature, softcap = jnp.asarray(temperature, jnp.float32), model.config.logit_softcap
     logprobs, entropy = head_logprobs(
         hidden,
@@ -308,8 +361,8 @@ def token_logprobs(
         VOCAB_BLOCK,
         softcap,
         model.num_ids,
+        scored.reshape(-1),
     )
-    scored = sources != columns
     logprobs, entropy = (
         jnp.where(scored, x.reshape(rows, length), 0.0) for x in (logprobs, entropy)
     )

@@ -20,7 +20,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array
 
-from grre_jax.domains import AtLeastMinusOne, ConfigError, Count, Positive, Record
+from grre_jax.domains import AtLeastMinusOne, ConfigError, Positive, Record
 
 AXES = ("data", "fsdp", "tensor", "sequence")
 ROWS = ("data", "fsdp")
@@ -61,32 +61,6 @@ _PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform
 
 
 @dataclasses.dataclass(frozen=True)
-class SamplerMeshConfig(Record):
-    """Sizes of the axes of a mesh of the sampler's own. Their product is the number of devices that
-    sample while the others train; `MeshConfig` has those of the others.
-
-    Args:
-        data (at least 0): parts of a call's rows, each with its own copy of the parameters; 0: the
-            devices that train sample too, in turn.
-        fsdp: devices over which parameters and rows are both cut.
-        tensor: devices over which heads, hidden units and vocabulary are cut.
-    """
-
-    data: Count = 0
-    fsdp: Positive = 1
-    tensor: Positive = 1
-
-    def _validate(self) -> None:
-        if not self.data and self.fsdp * self.tensor > 1:
-            raise ConfigError("data", "at least 1 for a mesh of the sampler's own", self.data)
-
-    @property
-    def devices(self) -> int:
-        """Number of devices."""
-        return self.data * self.fsdp * self.tensor
-
-
-@dataclasses.dataclass(frozen=True)
 class MeshConfig(Record):
     """Sizes of the axes of the device mesh; their product is the number of devices.
 
@@ -102,7 +76,6 @@ class MeshConfig(Record):
     fsdp: Positive = 1
     tensor: Positive = 1
     sequence: Positive = 1
-    sampler: SamplerMeshConfig = SamplerMeshConfig()
 
     def _validate(self) -> None:
         if self.data == 0:
@@ -110,76 +83,26 @@ class MeshConfig(Record):
 
 
 def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:
-    """Returns the device mesh: of the learner, if the sampler has one of its own.
+    """Returns the device mesh.
 
     Args:
         config: sizes of the axes.
-        devices: all visible devices if None. The sampler's are the last of them.
+        devices: all visible devices if None.
 
     Raises:
         ValueError: the axes do not multiply to the number of devices.
     """
-    devices, own = jax.devices() if devices is None else devices, config.sampler
-    count = len(devices) - own.devices
-    if count < 1:
-        raise ValueError(
-            f"mesh.sampler: expected fewer than the {len(devices)} visible devices, got data="
-            f"{own.data} x fsdp={own.fsdp} x tensor={own.tensor}: lower mesh.sampler.data"
-        )
+    devices = jax.devices() if devices is None else devices
     others = config.fsdp * config.tensor * config.sequence
-    data = count // others if config.data == -1 else config.data
+    data = len(devices) // others if config.data == -1 else config.data
     shape = (data, config.fsdp, config.tensor, config.sequence)
-    if np.prod(shape) != count:
-        left = f" less the {own.devices} of mesh.sampler" if own.devices else ""
+    if np.prod(shape) != len(devices):
         raise ValueError(
             f"mesh data={data} x fsdp={config.fsdp} x tensor={config.tensor} x"
-            f" sequence={config.sequence} does not make the {len(devices)} visible devices{left}:"
+            f" sequence={config.sequence} does not make the {len(devices)} visible devices:"
             " change the mesh fields"
         )
-    return _mesh(shape, devices[:count])
-
-
-def sampler_mesh(
-    config: MeshConfig, learner: Mesh, devices: list[jax.Device] | None = None
-) -> Mesh:
-    """Returns the mesh of the sampler's own devices; `learner`, their mesh, without any.
-
-    Args:
-        config: sizes of the axes.
-        learner: result of `make_mesh`.
-        devices: all visible devices if None.
-
-    Raises:
-        ValueError: neither side's devices can hold the other's layout of the parameters.
-    """
-    own = config.sampler
-    if not own.devices:
-        return learner
-    devices = jax.devices() if devices is None else devices
-    mesh = _mesh((own.data, own.fsdp, own.tensor, 1), devices[-own.devices :])
-    if not (_holds(mesh, learner) or _holds(learner, mesh)):
-        raise ValueError(
-            f"mesh.sampler: expected devices in multiples of {config.fsdp * config.tensor}, the"
-            f" learner's fsdp x tensor, or an fsdp x tensor that divides its {learner.size}"
-            f" devices, got data={own.data} x fsdp={own.fsdp} x tensor={own.tensor}: change"
-            " mesh.sampler"
-        )
-    return mesh
-
-
-def _mesh(shape: tuple[int, ...], devices: list[jax.Device]) -> Mesh:
     return jax.make_mesh(shape, AXES, devices=devices, axis_types=(AxisType.Auto,) * len(AXES))
-
-
-def _holds(mesh: Mesh, other: Mesh) -> bool:
-    """True if parameters can be laid out over the devices of a mesh as they are over another."""
-    return mesh.size % (other.shape["fsdp"] * other.shape["tensor"]) == 0
-
-
-def _like(mesh: Mesh, other: Mesh) -> Mesh:
-    """The devices of a mesh, with the layout of parameters that another one has."""
-    cut = (other.shape["fsdp"], other.shape["tensor"], 1)
-    return Mesh(mesh.devices.reshape(-1, *cut), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def row_devices(mesh: Mesh) -> int:
@@ -255,26 +178,6 @@ def laid_out(tree: Any, mesh: Mesh) -> Any:
 @lru_cache(maxsize=8)
 def _mover(shardings: tuple[NamedSharding, ...]) -> Any:
     return jax.jit(lambda *xs: xs, out_shardings=shardings)
-
-
-def sent(tree: Any, learner: Mesh, sampler: Mesh) -> Any:
-    """Copies parameters to the sampler's devices, from device to device: in the learner's layout,
-    or in the sampler's if those devices cannot hold that. `laid_out` does the rest; this runs no
-    program on the sampler's devices, whose programs another thread starts.
-
-    Args:
-        tree: parameters, laid out over the learner's mesh.
-        learner, sampler: meshes without a device in common, from `make_mesh` and `sampler_mesh`.
-
-    Returns:
-        The tree on the sampler's devices.
-    """
-    wanted = sampler
-    if _holds(sampler, learner):
-        wanted = _like(sampler, learner)
-    else:
-        tree = laid_out(tree, _like(learner, sampler))
-    return jax.device_put(tree, tree_shardings(tree, wanted))
 
 
 @contextlib.contextmanager

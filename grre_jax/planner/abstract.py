@@ -28,7 +28,7 @@ from grre_jax.sampling.distributions.distribution import SamplingDistribution
 from grre_jax.sampling_params import SamplingParams
 from grre_jax.training import build
 from grre_jax.training import state as training_state
-from grre_jax.training.actors.calls import SAMPLER_COPIES, STATE_COPIES, Call
+from grre_jax.training.actors.calls import Call
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.pack import PackedBatch, pack
 from grre_jax.training.optimizer import make_optimizer
@@ -48,8 +48,6 @@ class AbstractRun:
         objective: the loss.
         model: shape of the model.
         frozen: parameters that are not trained, as in `state`.
-        sampler_mesh: devices that sample; `mesh` unless mesh.sampler gives the sampler its own.
-        copies: number of copies of the parameters that `mesh` holds while it samples.
     """
 
     config: Config
@@ -60,20 +58,6 @@ class AbstractRun:
     objective: objectives.Objective
     model: models.ModelConfig
     frozen: Any
-    sampler_mesh: Mesh
-    copies: int = STATE_COPIES
-
-    @property
-    def sampler(self) -> AbstractRun:
-        """Returns the run on the devices that sample."""
-        mesh = self.sampler_mesh
-        if mesh is self.mesh:
-            return self
-        state = dataclasses.replace(self.state, params=_placed(self.state.params, mesh))
-        frozen = _placed(self.frozen, mesh)
-        return dataclasses.replace(
-            self, mesh=mesh, state=state, frozen=frozen, copies=SAMPLER_COPIES
-        )
 
     def lower_step(self) -> jax.stages.Lowered:
         """Returns the train step, lowered for the mesh."""
@@ -130,7 +114,6 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
     objective = build.build_objective(config)
     try:
         mesh = parallel.make_mesh(config.mesh, devices)
-        sampler_mesh = parallel.sampler_mesh(config.mesh, mesh, devices)
         shape = build.batch_shape(config, mesh)
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -153,9 +136,7 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
     )
     batch = jax.tree.map(lambda x: _array(x.shape, x.dtype, rows if x.ndim == 3 else whole), batch)
     state = training_state.TrainState(params, opt_state, _array((), jnp.int32, whole))
-    return AbstractRun(
-        config, mesh, graph, state, batch, objective, model.config, frozen, sampler_mesh
-    )
+    return AbstractRun(config, mesh, graph, state, batch, objective, model.config, frozen)
 
 
 def abstract_model(config: Config) -> Transformer:

@@ -109,7 +109,6 @@ class Compilation:
         devices: number of them.
         capacity: bytes of a device that a program may use; None if not known.
         mesh: sizes by axis.
-        sampler_mesh: of the devices that sample; `mesh` unless they are the sampler's own.
         parameters: number of the model's.
         programs: a report each.
     """
@@ -119,7 +118,6 @@ class Compilation:
     devices: int
     capacity: int | None
     mesh: dict[str, int]
-    sampler_mesh: dict[str, int]
     parameters: int
     programs: list[Report]
 
@@ -204,17 +202,10 @@ def compile_run(
             f" got {', '.join(sampling)}"
         )
     target = tpu_slice(topology) if topology else local()
-    # A host has one process; of v5e it has up to eight chips, which this compiler counts as two.
-    hosts = {device.process_index for device in target.devices if len(target.devices) > 8} or {0}
-    if idle := calls.idle_sampler(config, len(hosts)):
-        raise UsageError(idle)
     run = abstract_run(config, target.devices)
-    runs = {name: run.sampler if name == "sampler" else run for name in called}
-    called = {name: call and _fitted(runs[name], target, call) for name, call in called.items()}
+    called = {name: call and _fitted(run, target, call) for name, call in called.items()}
     if not programs:  # an evaluation that samples in training's shape is training's program
-        shapes = [
-            (runs[name].mesh, call and runs[name].shape_of(call)) for name, call in called.items()
-        ]
+        shapes = [call and run.shape_of(call) for call in called.values()]
         programs = tuple(name for i, name in enumerate(called) if shapes[i] not in shapes[:i])
     return Compilation(
         config=config.name,
@@ -222,9 +213,8 @@ def compile_run(
         devices=len(target.devices),
         capacity=target.capacity,
         mesh=dict(run.mesh.shape),
-        sampler_mesh=dict(run.sampler_mesh.shape),
         parameters=run.model.num_parameters,
-        programs=[_report(name, runs[name], target, called[name]) for name in programs],
+        programs=[_report(name, run, target, called[name]) for name in programs],
     )
 
 
@@ -243,7 +233,7 @@ def _has_environments(config: Config) -> bool:
 def _fitted(run: AbstractRun, target: Target, call: Call) -> Call:
     """Returns a call with as many rows as fit the target's memory."""
     capacity = USABLE * target.capacity if target.clock else None
-    rows = calls.fitting(run.config, call.settings, run.model, run.mesh, capacity, run.copies)
+    rows = calls.fitting(run.config, call.settings, run.model, run.mesh, capacity)
     return dataclasses.replace(call, rows=rows)
 
 
@@ -298,8 +288,6 @@ def call_summary(call: Call, shape: Shape) -> dict[str, Any]:
 def as_text(compilation: Compilation) -> str:
     """Returns the result for a reader."""
     axes = _axes(compilation.mesh)
-    if compilation.sampler_mesh != compilation.mesh:
-        axes += f", the sampler's {_axes(compilation.sampler_mesh)}"
     lines = [
         f"{compilation.config} on {compilation.target}: {compilation.devices} devices, mesh {axes}",
         f"model of {compilation.parameters:,} parameters",

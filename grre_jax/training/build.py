@@ -34,9 +34,7 @@ from grre_jax.training.data.pack import BatchShape
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """The parts of a run, built from its configuration; `sampler_mesh` is `mesh` itself unless the
-    sampler has devices of its own.
-    """
+    """The parts of a run, built from its configuration."""
 
     config: Config
     task: tasks.Task
@@ -45,7 +43,6 @@ class Parts:
     objective: objectives.Objective
     mesh: Mesh
     shape: BatchShape
-    sampler_mesh: Mesh
 
     @cached_property
     def frozen(self) -> Any:
@@ -142,12 +139,11 @@ def build(config: Config) -> Parts:
     tokenizer = build_tokenizer(config, task)
     try:
         mesh = parallel.make_mesh(config.mesh)
-        sampler = parallel.sampler_mesh(config.mesh, mesh)
         shape = batch_shape(config, mesh)
     except ValueError as error:
         raise UsageError(str(error)) from error
     model = build_model(config, tokenizer, mesh)
-    return Parts(config, task, tokenizer, model, objective, mesh, shape, sampler)
+    return Parts(config, task, tokenizer, model, objective, mesh, shape)
 
 
 def build_objective(config: Config) -> objectives.Objective:

@@ -227,7 +227,7 @@ def compile_calls(parts: build.Parts, graph: Any, params: Any) -> None:
     Nothing is compiled for environments, or for several devices, whose programs must be started by
     one thread.
     """
-    if parts.mesh.size > 1 or parts.sampler_mesh is not parts.mesh or is_environment(parts.task):
+    if parts.mesh.size > 1 or is_environment(parts.task):
         return
     evaluator, config = make_evaluator(parts, graph), parts.config
     explorers = [evaluator.sampled, evaluator.greedy]
@@ -283,13 +283,11 @@ def _conclude(
 
 def _keep(parts: build.Parts, own: Source | None) -> Keep:
     """Returns which checkpoints the run keeps: those of the configuration, and those that
-    explorers, or devices of the sampler's own, still need to sample the versions that the schedule
-    names.
+    explorers still need to sample the versions that the schedule names.
     """
     c = parts.config.checkpoint
     keep = Keep(c.keep, c.best, c.best_metric, c.best_smallest, c.keep_every)
-    beside = parts.config.cluster.samples or parts.sampler_mesh is not parts.mesh
-    if own is None or parts.config.regime.newest or not beside:
+    if own is None or parts.config.regime.newest or not parts.config.cluster.samples:
         return keep
     return dataclasses.replace(keep, needed=PendingVersions(parts, own).needs_checkpoint)
 

@@ -6,8 +6,6 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Any
 
-import jax
-
 from grre_jax import reporting
 from grre_jax.domains import ConfigError
 from grre_jax.errors import UsageError
@@ -17,7 +15,7 @@ from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.task import questions as drawn
 from grre_jax.training import build
-from grre_jax.training.actors.calls import call_of, idle_sampler
+from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.prompts import (
     check_prompt,
     evaluation_questions,
@@ -87,8 +85,6 @@ def check(parts: build.Parts, *, contains: Collection[str]) -> None:
         raise ConfigError("checkpoint.best", domain, config.checkpoint.best)
     check_decay(config)
     processes.on_first(lambda: reporting.check_loggers(config.logging))
-    if idle := idle_sampler(config, jax.process_count()):
-        raise UsageError(idle)
     check_prompts(parts)
     if config.evaluation.questions:
         _check_encoded(parts, evaluation_questions(config, task, parts.tokenizer))

@@ -82,7 +82,8 @@ def _logprobs(
     graph: Any, params: Any, micro: PackedBatch, temperature: Array, with_entropy: bool
 ) -> Any:
     model, inputs = nnx.merge(graph, params), (getattr(micro, name) for name in _INPUTS)
-    return token_logprobs(model, *inputs, temperature=temperature, with_entropy=with_entropy)
+    options = {"with_entropy": with_entropy, "scored": micro.mask}
+    return token_logprobs(model, *inputs, temperature=temperature, **options)
 
 
 def _if_filled(batch: PackedBatch, i: Any, run: Callable, otherwise: Any) -> Any:

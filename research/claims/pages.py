@@ -1,5 +1,4 @@
-"""Writes the tables and figures of README.md, docs/paper.md and docs/which-algorithm.md from the
-published runs.
+"""Writes the tables and figures of docs/paper.md and docs/which-algorithm.md from the published runs.
 
     python -m research.claims.pages            # exits with 1 if a table is not that of the runs
     python -m research.claims.pages --write    # writes tables and figures anew
@@ -20,7 +19,7 @@ from research.claims.analysis import Results
 from research.claims.claims import FIRST_TASK
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/paper.md", "docs/which-algorithm.md")
+PAGES = ("docs/paper.md", "docs/which-algorithm.md")
 FIGURES = ROOT / "docs" / "images" / "paper"
 MARKED = re.compile(r"(<!--claims (\w+): (.+?)-->\n).*?(<!--end-->)", re.DOTALL)
 

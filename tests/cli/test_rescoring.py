@@ -128,7 +128,7 @@ def test_tasks_of_a_cluster_score_as_one_process(tiny_run, tmp_path):
 
 def test_the_documented_commands_are_understood():
     parser = entry.make_parser()
-    text = (Path(__file__).parents[2] / "docs" / "verification.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
     lines = re.findall(r"^grre (rollouts .*?)(?:\s+#.*)?$", text, re.MULTILINE)
     assert len(lines) == 5
     for line in lines:

@@ -258,7 +258,7 @@ def test_refusals(file, row, options, message):
         objectives.algorithm(row.replace("FILE", str(file)), **named)
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "from-name-to-gradient.md"
+PAGE = Path(__file__).parents[2] / "docs" / "own-loss.md"
 
 
 def test_the_part_that_the_page_defines_works(tmp_path):

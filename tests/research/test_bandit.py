@@ -1,4 +1,4 @@
-"""The bandit's table, made again and compared with the one of docs/bandit.md."""
+"""The bandit's table, made again and compared with the one of docs/studies.md."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from research import bandit
 
-PAGE = Path(__file__).parents[2] / "docs" / "bandit.md"
+PAGE = Path(__file__).parents[2] / "docs" / "studies.md"
 COLUMNS = (0, 48, 66, 79, 86, 100, None)
 
 

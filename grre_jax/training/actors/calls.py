@@ -33,8 +33,6 @@ MOST_PROMPTS = 2048
 # Copies of the parameters that training keeps: theirs, those that the run started from, and two
 # moments.
 STATE_COPIES = 4
-# Copies that the sampler's own devices keep: the policy that samples, and the next one.
-SAMPLER_COPIES = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +97,6 @@ def fitting(
     model: ModelConfig,
     mesh: Mesh,
     capacity: float | None = None,
-    copies: int = STATE_COPIES,
 ) -> int:
     """Returns the completions that a device, with those that share its rows, decodes side by side
     if sampling.max_concurrent is 0: as many as fit beside the weights and the train state.
@@ -113,7 +110,6 @@ def fitting(
         model: shape of the model.
         mesh: that samples.
         capacity: bytes of a device that can be used; of this machine's if None.
-        copies: of the parameters that the devices hold besides.
     """
     if capacity is None:
         capacity = USABLE * 2**20 * processes.gather_ints((device_bytes() or 0) >> 20).min()
@@ -131,7 +127,7 @@ def fitting(
     )
     read = weights_bytes(model, settings.weight_dtype or activations, tensor)
     # Of a model with low-rank terms the copies of its other parameters are one.
-    copies = 1 if build.lora_config(config.model) else copies
+    copies = 1 if build.lora_config(config.model) else STATE_COPIES
     size = model.num_parameters * build.dtypes(config.model)[0].itemsize * copies
     free = capacity - size / (mesh.shape["fsdp"] * tensor) - read
     return fitting_rows(free, row, settings.group_size)
@@ -181,36 +177,6 @@ def training_calls(config: Config) -> list[Call]:
     counts = {len(schedule.sampled(version, steps)) for version in range(steps)} - {0}
     sizes = {call_of(config.sampling, count).prompts for count in counts}
     return [Call(size, config.sampling) for size in sorted(sizes, reverse=True)]
-
-
-def idle_sampler(config: Config, processes: int) -> str:
-    """Returns the reason why a run cannot have devices of the sampler's own (mesh.sampler), or why
-    they and those that train would wait for each other, in a sentence; "" if they work side by
-    side.
-
-    Args:
-        config: of the run.
-        processes: of the run.
-    """
-    steps, devices = config.training.steps, config.mesh.sampler.data
-    if not devices:
-        return ""
-    refused = f"mesh.sampler.data: expected 0, got {devices}: "
-    if processes > 1:
-        return refused + "a run of several processes needs explorers on a cluster instead"
-    if not config.samples:
-        return refused + "all data is stored already, by data.path or data.mix"
-    for version in range(steps):
-        batches = config.regime.batches(version, steps)
-        count = len(config.schedule.sampled(version, steps)) if batches else 0
-        ahead = batches and batches.start > version
-        if ahead or count > call_of(config.sampling, count).prompts:
-            return ""
-    return (
-        f"{refused}with {config.regime.described} every step waits for all samples of the policy"
-        " before it; raise regime.sync_offset, or with sampling.prompts_per_call cut what a policy"
-        " samples for several steps into calls"
-    )
 
 
 def evaluation_calls(config: Config) -> list[Call]:

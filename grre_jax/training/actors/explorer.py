@@ -30,13 +30,7 @@ from grre_jax.tasks.environments.runner import Runner
 from grre_jax.tasks.judging import Judge, Judged
 from grre_jax.tasks.task import questions
 from grre_jax.training import build
-from grre_jax.training.actors.calls import (
-    SAMPLER_COPIES,
-    STATE_COPIES,
-    Call,
-    call_of,
-    fitting,
-)
+from grre_jax.training.actors.calls import Call, call_of, fitting
 from grre_jax.training.actors.prompts import (
     check_prompt,
     encoded_prompt,
@@ -484,22 +478,20 @@ def make_explorer(
     Args:
         parts, graph: of the run and of its model.
         settings: of the calls; the run's own if None.
-        purpose: of the draws. Training's are on the sampler's own devices, if it has any.
+        purpose: of the draws.
     """
     config = parts.config
     settings = settings or config.sampling
-    mesh = parts.sampler_mesh if purpose is Purpose.EXPLORE else parts.mesh
-    copies = STATE_COPIES if mesh is parts.mesh else SAMPLER_COPIES
     return Explorer(
         graph,
         parts.task,
         parts.tokenizer,
         settings,
-        mesh,
+        parts.mesh,
         config.seed,
         parts.judge,
         purpose,
-        fitting(config, settings, parts.model.config, mesh, copies=copies),
+        fitting(config, settings, parts.model.config, parts.mesh),
         drops_overlong=config.data.overlong == "drop",
     )
 

@@ -14,10 +14,9 @@ import jax
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
 from grre_jax.training import build
-from grre_jax.training.actors.calls import SAMPLER_COPIES, call_of
+from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.exploration import (
     Backlog,
@@ -34,7 +33,9 @@ from grre_jax.training.data import dynamic_sampling
 from grre_jax.training.data.choose import Chooser
 from grre_jax.training.data.sources import Source
 from grre_jax.training.runtime.stopwatch import Stopwatch
-from grre_jax.training.state import TrainState, full
+from grre_jax.training.state import TrainState
+
+VERSIONS_AT_ONCE = 2  # policies that explorers sample with, or are to sample with next
 
 
 class Supply(Protocol):
@@ -91,9 +92,7 @@ class LocalSupply:
     """Samples in this process: the policy of a step samples all positions that the schedule
     assigns to it. The learner waits for those that it trains on next.
 
-    With a mesh of the sampler's own, or explorers on a cluster, a thread samples beside the
-    learner. It starts every program on that mesh; the learner's thread starts the others, and
-    copies the policies.
+    With explorers on a cluster a thread hands out their calls beside the learner.
 
     Args:
         parts, checkpoints: of the run.
@@ -109,14 +108,12 @@ class LocalSupply:
     _again: set[tuple[int, int]] = dataclasses.field(default_factory=set, init=False)
 
     def __post_init__(self):
-        self.apart = self.explorer.remote or self.parts.sampler_mesh is not self.parts.mesh
+        self.apart = self.explorer.remote
         self.watch = Stopwatch() if self.apart else self.explorer.watch
         self._backlog, self._thread = Backlog(), ThreadPoolExecutor(1)
         self._asked: list[Future] = []  # versions for the thread
         self._closing, self._unsure = False, PendingVersions(self.parts, self.source)
         self._sampled: set[int] = set()  # versions that may not be sealed yet
-        if self.apart and not self.explorer.remote:
-            self._frozen = self._sent(self.parts.frozen)
 
     def ensure(
         self,
@@ -164,12 +161,12 @@ class LocalSupply:
 
     def scalars(self) -> dict[str, float]:
         """Returns scalars of a train row about explorers on a cluster; {} without."""
-        return self.explorer.scalars() if self.explorer.remote else {}
+        return self.explorer.scalars() if self.apart else {}
 
     def close(self) -> None:
         """Ends the threads, the sampler's after the call that it makes."""
         self._closing = True
-        if self.explorer.remote:
+        if self.apart:
             self.explorer.close()  # calls that are under way end
         self._thread.shutdown(cancel_futures=True)
         self._backlog.__exit__()
@@ -210,29 +207,13 @@ class LocalSupply:
 
         def room() -> bool:
             self._asked = [work for work in self._asked if not work.done()]
-            return len(self._asked) < SAMPLER_COPIES
+            return len(self._asked) < VERSIONS_AT_ONCE
 
         self._wait(room, between)
-        if self.explorer.remote:
-            options["metadata"]["weights"] = integrity.digest(self.parts.full(params))
-        work = self._thread.submit(self._beside, self._sent(params), options)
+        options["metadata"]["weights"] = integrity.digest(self.parts.full(params))
+        policy = jax.device_get(params)
+        work = self._thread.submit(begin, self.explorer, policy, between=self._go_on, **options)
         self._asked.append(self._backlog.follow(work))
-
-    def _sent(self, params: Any) -> Any:
-        if self.explorer.remote:
-            return jax.device_get(params)
-        return meshes.sent(params, self.parts.mesh, self.parts.sampler_mesh)
-
-    def _beside(self, params: Any, options: dict[str, Any]) -> None:
-        """Samples a version in the thread of the sampler's own."""
-        if self.explorer.remote:
-            begin(self.explorer, params, between=self._go_on, **options)
-            return
-        mesh = self.parts.sampler_mesh
-        with jax.default_device(mesh.devices.flat[0]):
-            self._frozen = meshes.laid_out(self._frozen, mesh)
-            params = full(meshes.laid_out(params, mesh), self._frozen)
-            begin(self.explorer, params, between=self._go_on, **options)
 
     def _go_on(self) -> None:
         if self._closing:

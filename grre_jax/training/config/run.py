@@ -79,9 +79,6 @@ class Config(Record):
         if self.data.mix and not 0 < self.mixed_per_step <= most:
             domain = f"shares that leave at least one of {groups} groups a step to each source"
             raise ConfigError("data.mix", domain, self.data.mix)
-        if self.cluster.samples and self.mesh.sampler.data:
-            domain = "empty beside mesh.sampler, the sampler's own devices of the learner"
-            raise ConfigError("cluster.address", domain, self.cluster.address)
         if self.regime.newest:
             self._validate_newest()
         oldest = self.schedule.regime.oldest(self.training.steps) if self.samples else 0
@@ -254,6 +251,7 @@ RENAMED = {
     "data.drop_no_signal": "drop_zero_variance",
     "objective.options.single": "singleton_baseline",
     "evaluation.ranking_questions": "",
+    "mesh.sampler": "",
     "cluster.least": "",
     "cluster.most": "",
     "cluster.cpus": "",

@@ -53,7 +53,7 @@ def test_all_cases_of_mathematics():
 
 
 def test_the_documentation_has_the_agreement():
-    page = (Path(__file__).parents[3] / "docs" / "verification.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text(encoding="utf-8")
     for kind in KINDS:
         rows = [row for row in ROWS if row["kind"] == kind]
         right = sum(not row["differs"] for row in rows)
