@@ -132,7 +132,7 @@ def _run(
         parts.use_judges(judges)
         stack.callback(parts.judge.close)
         explorer = make_explorer(parts, graph)
-        if config.cluster.samples and config.samples:
+        if config.cluster.samples and config.samples and processes.is_first():
             explorer = Explorers(ray, parts, explorer, judges)
             stack.callback(explorer.close)
         undo = _open_folder(plan, stack, mirrored, resume, overwrite)

@@ -1,4 +1,4 @@
-"""Writes the tables and figures of docs/paper.md and docs/which-algorithm.md from the published runs.
+"""Writes the tables and figures of docs/paper.md and docs/which-algorithm.md from published runs.
 
     python -m research.claims.pages            # exits with 1 if a table is not that of the runs
     python -m research.claims.pages --write    # writes tables and figures anew

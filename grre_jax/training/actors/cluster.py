@@ -23,7 +23,6 @@ import optax
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.machine import keep_compiled
-from grre_jax.parallel import processes
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.rollouts import Group, encoding
 from grre_jax.tasks import Question
@@ -158,8 +157,6 @@ class Explorers:
         local: samples nothing; it finds the questions.
         judges: as of `Worker`.
 
-    Raises:
-        UsageError: the learner has several processes.
     """
 
     remote = True
@@ -167,11 +164,6 @@ class Explorers:
     def __init__(
         self, ray: Any, parts: build.Parts, local: Explorer, judges: Sequence[Any] = ()
     ) -> None:
-        if processes.many():
-            raise UsageError(
-                "cluster.explorers.most: expected 0 for a learner of several processes, got"
-                f" {parts.config.cluster.explorers.most}"
-            )
         self.watch = Stopwatch()
         self._local = local
         self._ray = ray

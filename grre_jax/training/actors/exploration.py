@@ -73,6 +73,11 @@ class Backlog:
         work.add_done_callback(self._ended.put)
         return work
 
+    @property
+    def busy(self) -> bool:
+        """True if something is under way."""
+        return bool(self._open)
+
     def wait(
         self, until: Callable[[], bool] = lambda: False, between: Callable[[], None] = lambda: None
     ) -> None:
@@ -114,6 +119,11 @@ class _Sealing:
     backlog: Backlog
     described: dict[str, Any]  # writer and metadata of the data sets
 
+    @property
+    def together(self) -> bool:
+        """True if the processes of the run sample together."""
+        return processes.many() and not self.explorer.remote
+
     def seal(self, calls: Sequence[Sequence[int]]) -> list[Future[int]]:
         """Samples the calls of which a group is missing; the missing groups are being sealed."""
         version = self.policy_version
@@ -131,7 +141,7 @@ class _Sealing:
             if self.each or len(judged) == len(due):
                 sealed.append(self.backlog.seal(partial(self._write, judged, absent)))
                 judged = []
-                if processes.many():  # each seals its own rows before the next call
+                if self.together:  # each seals its own rows before the next call
                     self.backlog.wait()
                 self.between()
         return sealed
@@ -147,7 +157,7 @@ class _Sealing:
             folder, version = self.reader.folder, self.policy_version
             name = rollouts.write(folder, groups, policy_version=version, **self.described)
             self.reader.keep(name, groups if self.keep else ())
-            if not processes.many():  # they look at the folder together
+            if not self.together:  # they look at the folder together
                 self.reader.refresh()
         return len(groups)
 
@@ -161,7 +171,8 @@ class _Sealing:
             if round_ < rounds:
                 for data_set in sealed:
                     data_set.result()
-                refresh_together(self.reader)
+                if self.together:
+                    refresh_together(self.reader)
                 again = [[p for p in call if self._is_flat(p, round_)] for call in left]
                 left = list(filter(None, again))
         return sealed
@@ -214,10 +225,11 @@ def begin(
         jax.block_until_ready(params)  # of a step that still computes: training's time
         with explorer.watch("weights"):
             metadata = metadata | {"weights": integrity.digest(params)}
-    writer = f"{WRITER}-{jax.process_index()}" if processes.many() else WRITER
-    described = {"writer": writer, "metadata": metadata}
+    described = {"writer": WRITER, "metadata": metadata}
     of_version = (reader, policy_version, size, keep, each)
     sealing = _Sealing(explorer, params, *of_version, between, backlog, described)
+    if sealing.together:
+        described["writer"] = f"{WRITER}-{jax.process_index()}"
     at_once = max(MOST_PROMPTS * jax.process_count() // size, 1)
     sealed: list[Future[int]] = []
     for start in range(0, len(calls), at_once):
@@ -266,16 +278,23 @@ def refresh_together(reader: rollouts.RolloutReader) -> None:
     """
     processes.wait_for_all("rollouts sealed")
     reader.refresh()
-    until = time.monotonic() + SHARED_FOLDER_SECONDS
-    while True:
+    most = int(processes.gather_ints(len(reader)).max())
+    refresh_until(reader, lambda: len(reader) >= most)
+
+
+def refresh_until(reader: rollouts.RolloutReader, complete: Callable[[], bool]) -> None:
+    """Refreshes the reader of every process of a run until a condition holds in all of them.
+
+    Raises:
+        DataError: it does not hold: their folder is not shared.
+    """
+    end = time.monotonic() + SHARED_FOLDER_SECONDS
+    while not processes.gather_ints(int(complete())).all():
         seen = processes.gather_ints(len(reader))
-        late = processes.gather_ints(int(time.monotonic() > until))
-        if (seen == seen[0]).all():
-            return
-        if late.any():
+        if processes.gather_ints(int(time.monotonic() > end)).any():
             raise DataError(
                 f"the processes see {', '.join(map(str, seen))} groups in {reader.folder}: the run"
                 " folder must lie on storage that all of them share; choose another with --run-dir"
             )
-        time.sleep(1)
+        time.sleep(PAUSE)
         reader.refresh()

@@ -5,8 +5,10 @@ trains, or by explorers, which get its policies as checkpoints.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +26,7 @@ from grre_jax.training.actors.exploration import (
     begin_each,
     calls_of,
     refresh_together,
+    refresh_until,
 )
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.checkpoints import integrity
@@ -36,6 +39,7 @@ from grre_jax.training.runtime.stopwatch import Stopwatch
 from grre_jax.training.state import TrainState
 
 VERSIONS_AT_ONCE = 2  # policies that explorers sample with, or are to sample with next
+TURN_SECONDS = 0.5  # after which the processes of a learner agree whether to wait on
 
 
 class Supply(Protocol):
@@ -92,7 +96,8 @@ class LocalSupply:
     """Samples in this process: the policy of a step samples all positions that the schedule
     assigns to it. The learner waits for those that it trains on next.
 
-    With explorers on a cluster a thread hands out their calls beside the learner.
+    With explorers on a cluster a thread of the first process hands out their calls beside the
+    learner, and the others follow what that process finds.
 
     Args:
         parts, checkpoints: of the run.
@@ -108,7 +113,7 @@ class LocalSupply:
     _again: set[tuple[int, int]] = dataclasses.field(default_factory=set, init=False)
 
     def __post_init__(self):
-        self.apart = self.explorer.remote
+        self.apart = self.parts.config.cluster.samples
         self.watch = Stopwatch() if self.apart else self.explorer.watch
         self._backlog, self._thread = Backlog(), ThreadPoolExecutor(1)
         self._asked: list[Future] = []  # versions for the thread
@@ -136,15 +141,22 @@ class LocalSupply:
         for version in sorted({step, *earlier}):
             wanted = schedule.sampled(version, steps, since=step)
             missing = dynamic_sampling.missing(self.source, ((p, version) for p in wanted), rounds)
-            if not missing:
+            count = int(processes.gather_ints(len(missing.get(version, ())))[0])
+            if not count:
                 continue
-            bar.phase(f"{phase} {len(missing[version])} groups")
+            bar.phase(f"{phase} {count} groups")
             params = state.params
             if version != step:
                 params = self.checkpoints.restore_params(params, version)
             self._sample(version, params, frozenset(wanted), between)
         this_step = schedule(step).samples
-        self._wait(lambda: not dynamic_sampling.missing(self.source, this_step, rounds), between)
+
+        def sealed() -> bool:
+            return not dynamic_sampling.missing(self.source, this_step, rounds)
+
+        self._wait(sealed, between)
+        if self.apart and processes.many():
+            refresh_until(self.source.reader, sealed)
         bar.phase("")
 
     def settle(self, step: int) -> None:
@@ -161,19 +173,31 @@ class LocalSupply:
 
     def scalars(self) -> dict[str, float]:
         """Returns scalars of a train row about explorers on a cluster; {} without."""
-        return self.explorer.scalars() if self.apart else {}
+        return self.explorer.scalars() if self.explorer.remote else {}
 
     def close(self) -> None:
         """Ends the threads, the sampler's after the call that it makes."""
         self._closing = True
-        if self.apart:
+        if self.explorer.remote:
             self.explorer.close()  # calls that are under way end
         self._thread.shutdown(cancel_futures=True)
         self._backlog.__exit__()
 
     def _wait(self, until: Callable[[], bool] = lambda: False, between=lambda: None) -> None:
         with self.watch("waiting" if self.apart else "verification"):
-            self._backlog.wait(until, between)
+            if not (self.apart and processes.many()):
+                self._backlog.wait(until, between)
+                return
+            while not processes.gather_ints(processes.on_first(partial(self._ended, until)) or 0)[
+                0
+            ]:
+                between()  # in all processes at once
+
+    def _ended(self, until: Callable[[], bool]) -> bool:
+        """Waits for some time; True if a condition holds or nothing is under way."""
+        end = time.monotonic() + TURN_SECONDS
+        self._backlog.wait(lambda: until() or time.monotonic() > end)
+        return until() or not self._backlog.busy
 
     def _sample(
         self, version: int, params: Any, wanted: frozenset[int], between: Callable[[], None]
@@ -211,7 +235,9 @@ class LocalSupply:
 
         self._wait(room, between)
         options["metadata"]["weights"] = integrity.digest(self.parts.full(params))
-        policy = jax.device_get(params)
+        policy = jax.tree.map(processes.fetch, params)
+        if not self.explorer.remote:
+            return  # the first process has the explorers
         work = self._thread.submit(begin, self.explorer, policy, between=self._go_on, **options)
         self._asked.append(self._backlog.follow(work))
 

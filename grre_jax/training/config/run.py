@@ -94,6 +94,8 @@ class Config(Record):
             "data.mix": self.data.mix,
             "data.path": self.data.path,
         }
+        if self.cluster.learner.hosts > 1:
+            excluded["cluster.learner.hosts"] = self.cluster.learner.hosts
         for name, value in excluded.items():
             if value:
                 raise ConfigError("regime.newest", f"false beside {name} = {value}", True)

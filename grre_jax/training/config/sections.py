@@ -185,9 +185,6 @@ class ClusterConfig(Record):
         for name, count in (("learner.hosts", self.learner.hosts), ("judges", self.judges)):
             if count and not self.address:
                 raise ConfigError(name, "0 without an address of a cluster", count)
-        if self.learner.hosts > 1 and self.explorers.most:
-            domain = "0 for a learner of several hosts"
-            raise ConfigError("explorers.most", domain, self.explorers.most)
 
     @property
     def samples(self) -> bool:

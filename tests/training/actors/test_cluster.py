@@ -101,15 +101,17 @@ def test_a_learner_that_ray_started_is_restarted(make_config, tiny_run, tmp_path
 
 
 @pytest.mark.slow
-def test_two_hosts_are_restarted_together_and_equal_one_process(tmp_path):
+@pytest.mark.parametrize("explorers", [0, 1])
+def test_two_hosts_are_restarted_together_and_equal_one_process(explorers, tmp_path):
     (tmp_path / "small.py").write_text(CONFIG)
     first, alone, two = (tmp_path / name for name in ("first", "alone", "two"))
     words = ("--checkpoint.export", "true", "--evaluation.questions", "0")
     finish(start(tmp_path / "small.py", first, *words))
     words = ("--model.path", str(first / "model"), "--warm_start.steps", "0")
     finish(start(tmp_path / "small.py", alone, *words))
-    words += ("--cluster.address", "local", "--cluster.explorers.most", "0")
+    words += ("--cluster.address", "local", "--cluster.explorers.most", str(explorers))
     words += ("--cluster.learner.hosts", "2", "--cluster.learner.cpus", "0.5")
+    words += ("--cluster.explorers.cpus", "0.5")
     process = start(tmp_path / "small.py", two, *words)
     wait_for_step([process], two, 6)
     os.kill(children("ray::RayTrainWorker", process.pid)[1], signal.SIGKILL)
@@ -121,26 +123,34 @@ def test_two_hosts_are_restarted_together_and_equal_one_process(tmp_path):
         assert got[key]["reward"] == pytest.approx(row["reward"])
 
 
-@pytest.mark.slow
-def test_nodes_come_and_go(make_config, tiny_run, tmp_path):
+HERE = {"node_ip_address": "127.0.0.1"}
+
+
+@pytest.fixture
+def nodes():
+    """A cluster on loopback whose head has no processors."""
     from ray.cluster_utils import Cluster
 
-    here = {"node_ip_address": "127.0.0.1"}
-    cluster = Cluster(True, head_node_args=here | {"num_cpus": 0, "include_dashboard": False})
-    nodes = [cluster.add_node(num_cpus=1, **here) for _ in range(3)]
+    cluster = Cluster(True, head_node_args=HERE | {"num_cpus": 0, "include_dashboard": False})
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.mark.slow
+def test_nodes_come_and_go(make_config, tiny_run, tmp_path, nodes):
+    three = [nodes.add_node(num_cpus=1, **HERE) for _ in range(3)]
     config = make_config(tmp_path / "run")
-    words = ("--cluster.address", cluster.address, "--cluster.explorers.most", "3")
+    words = ("--cluster.address", nodes.address, "--cluster.explorers.most", "3")
     process = start(written(config), tmp_path / "run", *words)
     while len(running := children("ray::Worker", os.getpid())) < 3:
         assert process.poll() is None
         time.sleep(0.1)
     for worker in running[:2]:
         os.kill(worker, signal.SIGKILL)
-    cluster.remove_node(nodes[0], allow_graceful=False)
+    nodes.remove_node(three[0], allow_graceful=False)
     for _ in range(2):
-        cluster.add_node(num_cpus=1, **here)
+        nodes.add_node(num_cpus=1, **HERE)
     finish(process)
-    cluster.shutdown()
     require_equal(tmp_path / "run", tiny_run)
 
 
@@ -162,15 +172,20 @@ def test_a_call_that_takes_far_too_long_is_sampled_by_another_explorer(make_conf
 
 
 @pytest.mark.slow
-def test_trajectories_of_explorers_are_those_of_the_learner(make_config, tmp_path):
+def test_trajectories_with_judges_on_another_node_are_those_of_the_learner(
+    make_config, tmp_path, nodes
+):
     words = "--task.name calculator --task.options.operands 2 --task.options.digits 1"
     words += " --sampling.max_new_tokens 12 --sampling.max_turns 3 --sampling.max_turn_tokens 5"
     words += " --training.steps 4 --evaluation.questions 0"
     alone = make_config(tmp_path / "alone", words)
     loop.train(alone)
-    cluster = dataclasses.replace(TWO, judges=1)
+    nodes.add_node(num_cpus=0, resources={"sampler": 2}, **HERE)
+    nodes.add_node(num_cpus=1, **HERE)  # where alone a judge can be
+    explorers = c.ExplorersConfig(most=2, cpus=0, resources={"sampler": 1})
+    cluster = c.ClusterConfig(nodes.address, explorers, judges=1)
     with killing("ray::Judge", 1) as killed:
-        loop.train(dataclasses.replace(alone, run_dir=str(tmp_path / "run"), cluster=cluster))
+        finish(start(written(dataclasses.replace(alone, cluster=cluster)), tmp_path / "run"))
     assert killed
     assert groups(tmp_path / "run") == groups(tmp_path / "alone")
     assert bits(tmp_path / "run") == bits(tmp_path / "alone")
@@ -249,7 +264,6 @@ def test_wrong_numbers_of_explorers(fields, name):
     [
         {},
         {"cluster": c.ClusterConfig("auto"), "data": c.DataConfig(dynamic_sampling=1)},
-        {"cluster": c.ClusterConfig("auto"), "mesh": c.MeshConfig(sampler=c.SamplerMeshConfig(1))},
     ],
 )
 def test_what_explorers_do_not_go_with_is_refused(fields):
