@@ -11,10 +11,11 @@ import pytest
 
 from grre_jax.cli.rollouts import _mapping
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import encoding, writer
+from grre_jax.rollouts import writer
 from grre_jax.rollouts.tools.exchange import importers, rows
 
 from .... import json_values
+from .conftest import drain
 
 VALUES = (
     *json_values.VALUES,
@@ -80,45 +81,6 @@ def lines(row, path):
     inner[path[-1]] = "@@"
     before, after = json.dumps(row).split('"@@"')
     return [before + value + after for value in VALUES]
-
-
-def drain(folder, datasets):
-    """Takes in data sets without writing them; what a record holds is what was to be written."""
-    for dataset in datasets:
-        writer.provenance_of(dataset)
-        for group in dataset.groups:
-            group.validate()
-            assert encoding.decode(encoding.encode(group)).num_completions == group.num_completions
-    return ["x"]
-
-
-@pytest.fixture
-def walk(tmp_path, monkeypatch):
-    """`walk(kind, texts, place="line 1")`: imports each text without writing; returns how many were
-    read.
-    """
-    monkeypatch.setattr(writer, "write_all", drain)
-    path = tmp_path / "a.jsonl"
-
-    def run(kind, texts, place="line 1"):
-        read = 0
-        for text in texts:
-            path.write_bytes(text.encode(errors="surrogatepass"))
-            try:
-                if kind == "gsm8k-solutions":
-                    importers.import_gsm8k_solutions(path, tmp_path / "none")
-                else:
-                    importers.import_rows(kind, path, tmp_path / "none", task="t")
-                read += 1
-            except (DataError, UsageError) as error:
-                message = str(error)
-                assert message.startswith(f"{path}, {place}"), (text[:200], message)
-                assert "JSON" in message or "field" in message, (text[:200], message)
-            except Exception as error:
-                raise AssertionError(f"{text[:300]}: {error!r}") from error
-        return read
-
-    return run
 
 
 GROUP_ROW = ROW | {"completions": [COMPLETION, COMPLETION]}
