@@ -45,15 +45,11 @@ def test_a_step_trains_on_the_same_groups_whenever_it_is_asked_for(source, folde
     assert len(set(map(tuple, epochs))) == 5
 
 
-
-
 def test_damage_is_reported_through_the_prefetching_threads(source, folder):
     entry = source[0].datasets[0]
     (folder / entry.name / entry.data_file).write_bytes(b"")
     with pytest.raises(rollouts.CorruptShard):
         list(rollouts.TrainingOrder([source], seed=1, prompts_per_step=12).batches(0, 1))
-
-
 
 
 # ---- which groups an epoch holds, and how often

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grre_jax import rollouts
@@ -108,6 +108,7 @@ def test_a_record_of_schema_1_0_still_reads(make_group, monkeypatch):
     assert encoding.decode(encoding.encode(read)) == read
 
 
+@settings(max_examples=30)
 @given(
     texts=st.lists(st.text(), min_size=1, max_size=4),
     seed=st.integers(-1, 2**62),
