@@ -31,19 +31,6 @@ def test_every_process_writes_the_same_bytes(make_group):
     assert done.stdout == encoding.encode(make_group(4))
 
 
-def test_an_older_record_has_its_features_in_any_order(make_group):
-    from tensorflow_datasets.proto import tf_example_pb2
-
-    data = encoding.encode(make_group(4))
-    features = tf_example_pb2.Example.FromString(data).features.feature
-    shuffled = b""
-    for name in sorted(features, reverse=True):
-        one = tf_example_pb2.Example()
-        one.features.feature[name].CopyFrom(features[name])
-        shuffled += one.SerializeToString()  # messages one after the other are read as one
-    assert shuffled != data and encoding.decode(shuffled) == make_group(4)
-
-
 def test_tfds_lays_the_record_out_in_the_same_way(make_group):
     """Records are built without TFDS' serialiser, which is slower: the two must agree, both
     ways.

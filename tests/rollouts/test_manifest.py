@@ -24,16 +24,6 @@ def entry(name="a-v000001", **fields):
     return manifest.Entry(**(values | fields))
 
 
-def test_entries_survive_in_order(tmp_path):
-    entries, tail = [entry(f"d{i}", policy_version=i) for i in range(3)], tail_of(tmp_path)
-    assert tail.new() == []  # no manifest yet
-    for one in entries:
-        manifest.append(tmp_path, one)
-        assert tail.new() == [one] and tail.new() == []
-    assert tail_of(tmp_path).new() == entries
-    assert entries[0].bytes == 20 and entries[0].data_file == "x.array_record-0"
-
-
 @pytest.mark.parametrize("left", [1, -2, -1])
 def test_a_torn_last_line_says_nothing_and_is_replaced(tmp_path, left):
     path = tmp_path / manifest.FILENAME

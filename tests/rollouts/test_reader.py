@@ -39,7 +39,7 @@ def test_the_first_data_sets_are_a_reader_of_their_own(folder, make_group):
     whole = rollouts.read(folder)
     first = whole.first(2)
     rollouts.write(folder, [make_group(3, version=9)], writer="other", policy_version=9)
-    assert whole.refresh() == 1 and first.refresh() == 0 and len(first) == 8 and len(whole) == 13
+    assert whole.refresh() == 1 and first.refresh() == 0
     assert list(first) == list(whole)[:8] and first.datasets == whole.datasets[:2]
     assert first.index[3] == [3] and whole.index[3] == [3, 12] and 9 not in first.index
 

@@ -64,12 +64,16 @@ def test_what_is_sealed_says_where_it_comes_from(folder):
 
 
 def test_what_is_sealed_is_never_written_again(folder, make_group):
+    """Nor is its name used again if it is lost."""
     before = {path: path.read_bytes() for path in folder.rglob("*/*") if path.is_file()}
     lines = (folder / manifest.FILENAME).read_bytes()
-    name = rollouts.write(folder, [make_group(4, version=1)], writer="sampler", policy_version=1)
-    assert name == "sampler-v000001-p00000004-2"
+    about = {"writer": "sampler", "policy_version": 1}
+    names = [rollouts.write(folder, [make_group(4, version=1)], **about)]
     assert all(path.read_bytes() == content for path, content in before.items())
     assert (folder / manifest.FILENAME).read_bytes().startswith(lines)
+    shutil.rmtree(folder / names[0])
+    names.append(rollouts.write(folder, [make_group(4, version=1)], **about))
+    assert names == [f"sampler-v000001-p00000004-{k}" for k in (2, 3)]
 
 
 def test_a_folder_in_which_nothing_was_sealed_is_removed_if_it_is_new(folder, tmp_path, make_group):
@@ -199,12 +203,3 @@ def test_a_manifest_that_cannot_take_the_line_leaves_no_data_set(folder, make_gr
     monkeypatch.undo()
     assert (folder / manifest.FILENAME).read_bytes() == before
     assert not list(folder.glob("w*")) and rollouts.verify(folder).ok
-
-
-def test_the_name_of_a_listed_data_set_that_was_lost_is_not_used_again(tmp_path, make_group):
-    first = rollouts.write(tmp_path, [make_group(0)], writer="w")
-    shutil.rmtree(tmp_path / first)
-    second = rollouts.write(tmp_path, [make_group(0)], writer="w")
-    assert (first, second) == ("w-p00000000", "w-p00000000-2")
-    reader = rollouts.read(tmp_path)
-    assert len(reader) == 2 and reader[1] == make_group(0)

@@ -62,8 +62,9 @@ def test_trajectories_are_shown_by_their_turns(tmp_path, printed):
 
 
 def test_info(folder, printed, make_group):
-    with pytest.raises(DataError, match=str(folder.parent)):
-        show.info(folder.parent)
+    (folder.parent / "empty").mkdir()
+    with pytest.raises(DataError, match="empty"):
+        show.info(folder.parent / "empty")
     about = {"writer": "import", "metadata": {"contains": ["gsm8k/test"]}}
     rollouts.write(folder, [make_group(-1, version=-1)], **about)
     show.info(folder, last=2)

@@ -120,7 +120,7 @@ def test_bad_answers_are_failures_with_their_reason(made, action, kind, reason):
 
 
 def test_an_environment_that_ends_its_process_costs_its_own_trajectory(made):
-    runner = made(1, timeout=10.0)
+    runner = made(1, timeout=6.0)
     good = Trace((1, 0, 0), QUESTION, 1)
     assert runner.step(good, [], "a").result().observation == "a 1"
     for number, (action, kind) in enumerate(

@@ -68,10 +68,10 @@ SLOW += ("1 ", "1/", "1:0", "not 1 ", "<a", "<<", "<answer>", "{", "\\", "\0", "
 
 @pytest.mark.parametrize("name", ["arithmetic", "chat_arithmetic", "gsm8k", "toolace"])
 def test_texts_made_to_be_slow_are_judged_in_the_run_s_own_process(name):
-    """Ten million characters each; anything quadratic would take hours."""
+    """Three million characters each; anything quadratic would take hours."""
     task = tasks.build(name)
     question = tasks.Question("case", "asked", {"toolace": "[f(a=1)]"}.get(name, "7"))
-    texts = [piece * (10_000_000 // len(piece)) for piece in SLOW]
+    texts = [piece * (3_000_000 // len(piece)) for piece in SLOW]
     texts += [piece * (9_900 // len(piece)) for piece in SLOW]
     (judged,) = InProcess(task)([(question, texts)])
     assert judged.failures == [""] * len(texts)

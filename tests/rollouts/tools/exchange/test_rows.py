@@ -45,7 +45,7 @@ FIELDS_OF_A_COMPLETION = {
 
 @pytest.mark.parametrize("layout", ["row", "completion"])
 def test_every_field_of_a_record_is_read_under_its_own_name(layout):
-    completion = {"text": "t", "tokens": [1, 2], "components": {"a": 2}}
+    completion = {"text": "t", "tokens": [1, 2], "components": {"a": 2, "b": None}}
     for name, (_, value) in FIELDS_OF_A_COMPLETION.items():
         completion[name] = value if len(value) > 1 else value[0]
     row = {"prompt": "p"} | FIELDS_OF_A_ROW
@@ -56,7 +56,7 @@ def test_every_field_of_a_record_is_read_under_its_own_name(layout):
     written = FIELDS_OF_A_ROW | {"question_id": "7", "answer": "1.5"}
     for name, value in (*written.items(), *FIELDS_OF_A_COMPLETION.values()):
         np.testing.assert_array_equal(getattr(group, name), value)
-    assert group.components["a"].tolist() == [2]
+    assert group.components["a"].tolist() == [2] and np.isnan(group.components["b"]).all()
 
 
 TOKENS = {"tokens": [5, 9], "logprobs": [-0.5, -0.25], "reward": 1}
@@ -68,20 +68,16 @@ WRONG = [  # fields of a row, fields of one of its two completions, and the fiel
     ({"extra": {"a": 1}, "a": 2}, {}, "a"),
     ({"extra": 3}, {}, "extra"),
     ({"extra": {"completions": 1}}, {"judge": 2}, "completions"),
-    ({"position": -2}, {}, "position"),
     ({"answer": math.nan}, {}, "answer"),
     ({"components": {}}, {"components": {"a": 1}}, "components"),
     ({"texts": "ab", "rewards": [1, 0], "completions": None}, {}, "texts"),
-    ({"texts": ["a"], "rewards": [1, 0], "completions": None}, {}, "rewards"),
     ({"texts": ["a"], "rewards": 1, "completions": None}, {}, "rewards"),
     ({"completions": []}, {}, "completions"),
     ({"completions": [1]}, {}, "completions[0]"),
     ({"completions": [{"text": "t"}]}, {}, "completions[0].reward"),
     ({"completions": [TOKENS]}, {}, "prompt_tokens"),
     ({}, {"lengths": 3}, "completions[1].lengths"),
-    ({}, {"temperature": 0.5}, "completions[1].temperature"),
     ({}, {"extra": 1}, "completions[1].extra"),
-    ({}, {"finish_reason": "eos"}, "finish_reasons"),
     ({}, {"reward": "1"}, "rewards"),
     ({}, {"text": None}, "completions[1].text"),
     ({}, {"mask": [1]}, "completions[0].mask"),
@@ -113,10 +109,10 @@ def test_a_wrong_row_is_named_and_nothing_is_imported(tmp_path, row, completion,
 
 
 def test_a_name_that_the_mapping_sets_to_null_is_something_else():
-    group = group_of({"engine": 3, "mask": "x"}, {}, engine=None, mask=None)
-    assert group.engine == "" and group.extra == {"engine": 3, "mask": "x"}
-    group = group_of({"prompt": 5, "question": "q"}, {}, prompt="question")
-    assert group.prompt == "q" and group.extra == {"prompt": 5}
+    row = {"engine": 3, "mask": "x", "prompt": 5, "question": "q"}
+    group = group_of(row, {}, engine=None, mask=None, prompt="question")
+    assert (group.engine, group.prompt) == ("", "q")
+    assert group.extra == {"engine": 3, "mask": "x", "prompt": 5}
 
 
 def test_integers_may_be_written_as_floats():
@@ -161,11 +157,6 @@ def test_a_completion_without_a_reward_has_no_verdict(tmp_path, kind, null):
         assert list(map(bool, group.extra["verify_reasons"])) == [False, True, False]
         for row in (group.rewards, *group.components.values()):
             np.testing.assert_array_equal(row, [1, math.nan, 0])
-
-
-def test_a_component_may_be_null_beside_a_reward():
-    group = group_of({}, *({"components": {"form": form, "correct": 1}} for form in (None, 0.5)))
-    np.testing.assert_array_equal(group.components["form"], [math.nan, 0.5])
 
 
 def test_groups_have_identifiers_of_their_own(tmp_path):

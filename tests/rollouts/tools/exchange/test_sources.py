@@ -1,4 +1,5 @@
 import json
+from contextlib import nullcontext
 
 import pyarrow
 import pyarrow.parquet
@@ -80,3 +81,19 @@ def test_files_that_cannot_be_read_are_named(tmp_path, kind, name, named):
         save_to_disk(tmp_path / "splits" / split, table)
     with pytest.raises(DataError, match=named):
         rollouts.import_rows(kind, tmp_path / name, tmp_path / "r", mapping=MAPPING)
+
+
+def test_types_that_json_has_not_are_kept_or_refused(tmp_path):
+    """Where a group has no such field they are kept, maps as objects and dates as texts."""
+    columns = {
+        "map": pyarrow.array([[("a", 1.0)]], pyarrow.map_(pyarrow.string(), pyarrow.float64())),
+        "date": pyarrow.array([0], pyarrow.timestamp("s")),
+        "bytes": pyarrow.array([b"\xff"]),
+    }
+    row = pyarrow.table({"prompt": ["q"], "text": ["a"], "reward": [1.0]})
+    for name, kept in (("map", {"a": 1.0}), ("date", "1970-01-01 00:00:00"), ("bytes", None)):
+        path = tmp_path / f"{name}.parquet"
+        pyarrow.parquet.write_table(row.append_column(name, columns[name]), path)
+        with nullcontext() if kept else pytest.raises(DataError, match=f"{path.name}, row 1"):
+            rollouts.import_rows("parquet", path, tmp_path / name)
+            assert rollouts.read(tmp_path / name)[0].extra == {name: kept}
