@@ -31,6 +31,7 @@ FORGETS = CHATML.replace(
     "{{ message['content'] }}",
     "{% if loop.last or message['role'] != 'assistant' %}{{ message['content'] }}{% endif %}",
 )
+MARKS_LAST = CHATML.replace("{% endfor %}<", "{% endfor %}{{ '!' if loop.last }}<")
 COUNTS = CHATML.replace("{% for message", "{{ messages | length }}{% for message", 1)
 NO_END = CHATML.replace("<|im_end|>", "")
 NO_TOOLS = CHATML.replace("if tools", "if false")
@@ -162,7 +163,7 @@ REFUSED = [  # the template, None for no tokenizer; the row; the field that is n
     (NO_TOOLS, row_of("a", tools=[{"name": "calc"}]), TEXT),
     (CHATML, row_of("a", prompt=ASKS), "prompt"),  # its template would be applied twice
     (FORGETS, row_of(TURNS), TEXT),
-    (FORGETS, row_of([says("assistant", "a", thought="b"), *TURNS[1:]]), TEXT),
+    (MARKS_LAST, row_of(TURNS), TEXT),
     (COUNTS, row_of(TURNS), TEXT),
     (NO_END, row_of(TURNS), TEXT),
     (CHATML, row_of([says("assistant", f"a{END}b"), *TURNS[1:]]), TEXT),
