@@ -31,7 +31,9 @@ FORGETS = CHATML.replace(
     "{{ message['content'] }}",
     "{% if loop.last or message['role'] != 'assistant' %}{{ message['content'] }}{% endif %}",
 )
-MARKS_LAST = CHATML.replace("{% endfor %}<", "{% endfor %}{{ '!' if loop.last }}<")
+MARKS_LAST = CHATML.replace(
+    "{% endfor %}<", "{% endfor %}{{ '!' if loop.last and message.role == 'assistant' }}<"
+)
 COUNTS = CHATML.replace("{% for message", "{{ messages | length }}{% for message", 1)
 NO_END = CHATML.replace("<|im_end|>", "")
 NO_TOOLS = CHATML.replace("if tools", "if false")
