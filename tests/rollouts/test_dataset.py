@@ -22,41 +22,34 @@ def ids(groups):
     return [group.group_id for group in groups]
 
 
-def test_a_source_without_groups_is_named(source, folder):
-    with pytest.raises(DataError, match=f"No group of {folder} is selected, of 12"):
+def test_bad_orders_are_refused(source, folder):
+    with pytest.raises(DataError, match=str(folder)):
         rollouts.TrainingOrder([source, (source[0], [])], seed=0, prompts_per_step=1)
-
-
-def test_a_step_trains_on_the_same_groups_whenever_it_is_asked_for(source, folder):
-    order = rollouts.TrainingOrder([source], seed=5, prompts_per_step=4)
-    steps = [ids(order[step]) for step in range(9)]
-    again = rollouts.TrainingOrder([whole(folder)], seed=5, prompts_per_step=4)
-    assert [ids(again[step]) for step in reversed(range(9))] == steps[::-1]
-    assert [ids(step) for step in order.batches(7, 9)] == steps[7:]
-    assert [ids(step) for step in itertools.islice(order.batches(3), 6)] == steps[3:]
-    assert ids(rollouts.TrainingOrder([source], seed=6, prompts_per_step=4)[0]) != steps[0]
-
-
-def test_every_epoch_is_another_permutation(source):
-    order = rollouts.TrainingOrder([source], seed=0, prompts_per_step=5)
-    flat = list(itertools.chain.from_iterable(ids(order[step]) for step in range(12)))
-    epochs = [flat[start : start + 12] for start in range(0, 60, 12)]
-    assert all(sorted(epoch) == sorted(epochs[0]) and len(set(epoch)) == 12 for epoch in epochs)
-    assert len({tuple(epoch) for epoch in epochs}) == 5
-
-
-def test_damage_is_reported_through_the_prefetching_threads(source, folder, flip):
-    path = folder / source[0].datasets[0].name / source[0].datasets[0].data_file
-    path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(rollouts.CorruptShard, match="bytes where the manifest lists"):
-        list(rollouts.TrainingOrder([source], seed=1, prompts_per_step=12).batches(0, 1))
-
-
-def test_bad_orders_are_refused(source):
     with pytest.raises(UsageError, match="seed -1"):
         rollouts.TrainingOrder([source], seed=-1, prompts_per_step=1)
     with pytest.raises(IndexError):
         rollouts.TrainingOrder([source], seed=0, prompts_per_step=1)[-1]
+
+
+def test_a_step_trains_on_the_same_groups_whenever_it_is_asked_for(source, folder):
+    order = rollouts.TrainingOrder([source], seed=5, prompts_per_step=5)
+    steps = [ids(order[step]) for step in range(12)]
+    again = rollouts.TrainingOrder([whole(folder)], seed=5, prompts_per_step=5)
+    assert [ids(again[step]) for step in reversed(range(12))] == steps[::-1]
+    assert [ids(step) for step in order.batches(7, 9)] == steps[7:9]
+    assert [ids(step) for step in itertools.islice(order.batches(3), 6)] == steps[3:9]
+    assert ids(rollouts.TrainingOrder([source], seed=6, prompts_per_step=5)[0]) != steps[0]
+    flat = list(itertools.chain.from_iterable(steps))
+    epochs = [flat[start : start + 12] for start in range(0, 60, 12)]
+    assert {tuple(sorted(epoch)) for epoch in epochs} == {tuple(sorted(ids(source[0])))}
+    assert len(set(map(tuple, epochs))) == 5
+
+
+def test_damage_is_reported_through_the_prefetching_threads(source, folder):
+    entry = source[0].datasets[0]
+    (folder / entry.name / entry.data_file).write_bytes(b"")
+    with pytest.raises(rollouts.CorruptShard):
+        list(rollouts.TrainingOrder([source], seed=1, prompts_per_step=12).batches(0, 1))
 
 
 # ---- which groups an epoch holds, and how often
@@ -102,22 +95,20 @@ def test_preferred_groups_come_more_often():
 
 
 def test_several_folders_have_their_shares_and_epochs_of_their_own(tmp_path, make_group):
-    sources = []
-    for name, groups in (("a", 4), ("b", 6)):
-        written = [make_group(i, group_id=f"{name}{i}") for i in range(groups)]
-        rollouts.write(tmp_path / name, written, writer="w")
-        sources.append(whole(tmp_path / name))
+    sizes = {"a": 4, "b": 6}
+    for name, size in sizes.items():
+        groups = [make_group(i, group_id=f"{name}{i}") for i in range(size)]
+        rollouts.write(tmp_path / name, groups, writer="w")
+    sources = [whole(tmp_path / name) for name in sizes]
     order = rollouts.TrainingOrder(sources, 9, 4, shares=[0.25, 0.5])
     flat = [i for step in range(15) for i in ids(order[step])]
-    assert collections.Counter(name[0] for name in flat) == {"a": 20, "b": 40}
     assert all(abs(sum(name[0] == "a" for name in flat[:n]) - n / 3) <= 1 for n in range(1, 61))
-    for letter, size in (("a", 4), ("b", 6)):
+    for letter, size in sizes.items():
         own = [name for name in flat if name[0] == letter]
         starts = range(0, len(own) - size + 1, size)
         assert all(len(set(own[start : start + size])) == size for start in starts)
     again = rollouts.TrainingOrder(sources, 9, 4, shares=[0.25, 0.5])
-    for step in (14, 3, 0):
-        assert ids(again[step]) == flat[4 * step : 4 * step + 4]
+    assert ids(again[14]) == flat[56:]
 
 
 def test_an_order_with_counted_uses_ends(source):

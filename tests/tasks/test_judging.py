@@ -10,11 +10,9 @@ from grre_jax.tasks.judging import Failure, InProcess, Report, count_failures, v
 
 QUESTION = Question("q7", "1+1=", "2")
 NAN = pytest.approx(np.nan, nan_ok=True)
-A, BA, AB = (
-    Verdict(1.0, {"a": 2.0}),
-    Verdict(1.0, {"b": 1.0, "a": 2.0}),
-    Verdict(1.0, {"a": 5.0, "b": 6.0}),
-)
+A = Verdict(1.0, {"a": 2.0})
+BA = Verdict(1.0, {"b": 1.0, "a": 2.0})
+AB = Verdict(1.0, {"a": 5.0, "b": 6.0})
 CRASH = Failure("crash", "signal 11")
 
 
@@ -33,13 +31,11 @@ class Answers:
         return answer
 
 
-@pytest.mark.parametrize(
-    "number", [1, True, np.float32(0.5), np.array(0.5), Fraction(1, 2), -3.0e38]
-)
+@pytest.mark.parametrize("number", [1, True, np.float32(0.5), Fraction(1, 2), -3.0e38])
 def test_what_is_a_number(number):
     verdict = verdict_of(Answers(a=Verdict(number, {"part": number})), QUESTION, "a")
     assert type(verdict.reward) is float
-    assert verdict == Verdict(float(np.asarray(number, float).item()), {"part": verdict.reward})
+    assert verdict == Verdict(float(number), {"part": float(number)})
 
 
 NOT_NUMBERS = (float("nan"), 1e39, "1", 1j, np.ones(1))
@@ -61,12 +57,7 @@ def test_what_is_no_verdict(verdict, field):
 
 
 @pytest.mark.parametrize(
-    "error, reason",
-    [
-        (ValueError("first\nsecond"), "ValueError: first"),
-        (SystemExit(3), "SystemExit: 3"),
-        (MemoryError(), "MemoryError"),
-    ],
+    "error, reason", [(ValueError("1\n2"), "ValueError: 1"), (SystemExit(3), "SystemExit: 3")]
 )
 def test_what_is_raised_is_told_in_a_line(error, reason):
     assert verdict_of(Answers(a=error), QUESTION, "a") == Failure("error", reason)
@@ -83,43 +74,37 @@ def test_a_verifier_may_give_no_verdict(answer):
 
 
 def test_a_failure_costs_one_reward_and_is_counted():
-    task = Answers(
-        good=Verdict(1, {"a": 2, "b": 3}), bad=ValueError("no"), odd=Verdict(float("nan"))
-    )
+    task = Answers(good=Verdict(1, {"a": 2}), bad=ValueError("no"), odd=Verdict(float("nan")))
     asked = [(QUESTION, ["good", "bad", "odd", "good"]), (QUESTION, ["good"])]
     first, second = InProcess(task)(asked)
     assert first.rewards.tolist() == [1, NAN, NAN, 1] and first.rewards.dtype == np.float32
-    assert first.components["b"].tolist() == [3, NAN, NAN, 3]
+    assert first.components["a"].tolist() == [2, NAN, NAN, 2]
     assert first.failures == ["", "error", "invalid", ""]
     assert first.extra == {"verify_failures": first.failures, "verify_reasons": first.reasons}
-    assert [bool(reason) for reason in first.reasons] == [False, True, True, False]
+    assert list(map(bool, first.reasons)) == [False, True, True, False]
     assert second.failures == [""] and second.extra == {}
-    counts = count_failures([first.extra, second.extra, first.extra])
-    assert counts == {
-        f"verify_failures{k}": n for k, n in (("", 4), ("_error", 2), ("_invalid", 2))
-    }
-    assert count_failures([second.extra, {}]) == {}
+    counts = {"verify_failures": 4, "verify_failures_error": 2, "verify_failures_invalid": 2}
+    assert count_failures([first.extra, second.extra, first.extra]) == counts
+    assert count_failures([second.extra]) == {}
     given, _ = InProcess(task, failed_reward=-1.0)(asked)
     assert given.rewards.tolist() == [1, -1, -1, 1] and given.failures == first.failures
-    assert given.components["b"].tolist() == [3, 0, 0, 3] and given.extra["failed_reward"] == -1.0
+    assert given.components["a"].tolist() == [2, 0, 0, 2] and given.extra["failed_reward"] == -1.0
 
 
 @pytest.mark.parametrize(
-    "outcomes, failures, components",
+    "outcomes, failures, names",
     [
-        ([A, BA, AB, CRASH], ["invalid", "", "", "crash"], {"b": [NAN, 1, 6, NAN]}),
-        ([CRASH, A, BA], ["crash", "", "invalid"], {}),  # the first of as many
-        ([CRASH, CRASH], ["crash"] * 2, {}),
+        ([A, BA, AB, CRASH], ["invalid", "", "", "crash"], ["b", "a"]),
+        ([CRASH, A, BA], ["crash", "", "invalid"], ["a"]),  # the first of as many
+        ([CRASH, CRASH], ["crash"] * 2, []),
     ],
 )
-def test_the_components_of_a_group_are_those_of_most_of_its_verdicts(
-    outcomes, failures, components
-):
+def test_the_components_of_a_group_are_those_of_most_of_its_verdicts(outcomes, failures, names):
     judged = Report("t").judged(QUESTION, outcomes)
-    assert judged.failures == failures
+    assert judged.failures == failures and list(judged.components) == names
     assert judged.rewards.tolist() == [NAN if kind else 1 for kind in failures]
-    assert {name: judged.components[name].tolist() for name in components} == components
-    assert list(judged.components) == (["b", "a"] if components else ["a"] * (A in outcomes))
+    for row in judged.components.values():
+        assert np.isnan(row).tolist() == [bool(kind) for kind in failures]
 
 
 def test_each_kind_of_failure_is_told_once_with_its_question(caplog):
@@ -133,6 +118,5 @@ def test_each_kind_of_failure_is_told_once_with_its_question(caplog):
 def test_correctness_is_kept_as_a_component():
     assert Verdict(-1.0, {"format": 1.0}, True).components == {"format": 1.0, "correct": 1.0}
     assert Verdict(-1.0, {"correct": 0}).correct is False and Verdict(0.5).correct is None
-    assert Verdict(0.5, {"correct": 1.0}) == Verdict(0.5, correct=True)
     found = verdict_of(Answers(a=Verdict(-1, correct=np.bool_(False))), QUESTION, "a")
-    assert found == Verdict(-1.0, correct=False)
+    assert found == Verdict(-1.0, correct=False) == Verdict(-1.0, {"correct": 0.0})

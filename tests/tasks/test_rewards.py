@@ -73,15 +73,13 @@ def test_awaited_functions_judge_side_by_side_within_the_limit():
 
 def test_several_are_summed_by_weight_over_those_that_apply(file):
     found = judged(rewarded(f"{file}:score", f"{file}:short=0.5"), ["5", "skip 5", "none"])
-    assert found.rewards.tolist() == [1.5, 1, 0.125]
+    assert found.rewards.tolist() == [1.5, 1, 0.125] and found.failures == [""] * 3
     assert found.components["score"].tolist() == [1, 1, 0]
     assert found.components["short"].tolist() == [1, NAN, 0.25]
-    assert found.failures == [""] * 3
 
 
 def test_none_is_no_verdict_and_text_is_an_error(file):
     assert judged(rewarded(f"{file}:nothing"), ["5"]).failures == ["none"]
-    assert judged(rewarded(f"{file}:nothing", f"{file}:score"), ["5"]).rewards.tolist() == [1]
     assert judged(rewarded(f"{file}:wrong"), ["5"]).failures == ["invalid"]
 
 
@@ -95,10 +93,8 @@ def test_everything_else_of_the_task_stays(file):
 def test_the_processes_of_a_pool_find_the_functions_of_a_file(file):
     config = TaskConfig("arithmetic", {"operands": 2}, reward=(f"{file}:score",))
     judge = make_judge(config.build(0), config.spec(0), processes=1)
-    try:
-        (found,) = judge([(QUESTION, ["5", "6"])])
-    finally:
-        judge.close()
+    (found,) = judge([(QUESTION, ["5", "6"])])
+    judge.close()
     assert found.rewards.tolist() == [1, 0]
 
 

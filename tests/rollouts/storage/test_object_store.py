@@ -17,16 +17,20 @@ def url(store):
     return f"s3://{store.folder}"
 
 
+def fails(name, status, times=100):
+    """A plan: uploads of such objects fail so many times."""
+    left = [status] * times
+    return lambda method, path, _: left.pop() if left and method == "PUT" and name in path else None
+
+
 def test_a_folder_in_an_object_store_is_a_folder(store, folder, make_group):
-    for version in range(3):
-        groups = [make_group(4 * version + i, version=version) for i in range(4)]
-        about = {"policy_version": version, "metadata": {"contains": ["a/b"]}}
-        rollouts.write(url(store), groups, writer="sampler", **about)
+    rollouts.merge([folder], url(store))
     reader = rollouts.read(url(store))
-    assert list(reader) == list(rollouts.read(folder)) and reader.contains == {"a/b"}
+    assert list(reader) == list(rollouts.read(folder))
     assert reader.folder == url(store) and reader.at(9, 2) == make_group(9, version=2)
-    rollouts.write(url(store), [make_group(50)], writer="w")
+    rollouts.write(url(store), [make_group(50)], writer="w", metadata={"contains": ["a/b"]})
     assert len(reader) == 12 and reader.refresh() == 1 and reader[12] == make_group(50)
+    assert reader.contains == {"a/b"}
     report = rollouts.verify(url(store))
     assert report.ok and report.intact_groups == 13 and not report.ignored
     assert len(store.files.cat_file(f"{store.folder}/manifest.jsonl").splitlines()) == 4
@@ -34,23 +38,21 @@ def test_a_folder_in_an_object_store_is_a_folder(store, folder, make_group):
 
 def test_what_works_on_folders_works_there(store, folder, tmp_path):
     rollouts.merge([folder], url(store))
-    rollouts.filter(url(store), tmp_path / "f", rollouts.predicate("position < 5"), "position < 5")
-    assert [group.position for group in rollouts.read(tmp_path / "f")] == [0, 1, 2, 3, 4]
     rollouts.export(url(store), tmp_path / "e.jsonl")
     rollouts.import_rows("jsonl", tmp_path / "e.jsonl", f"{url(store)}-again")
     assert list(rollouts.read(f"{url(store)}-again")) == list(rollouts.read(folder))
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match=url(store)):
         rollouts.merge([folder], url(store))
-    with pytest.raises(UsageError, match="is already in s3://"):
+    with pytest.raises(UsageError, match=f"{url(store)}-again"):
         rollouts.import_rows("jsonl", tmp_path / "e.jsonl", f"{url(store)}-again")
 
 
 def test_an_empty_a_foreign_and_a_missing_place(store):
     assert len(rollouts.read(url(store))) == 0
     store.files.pipe_file(f"{store.bucket}/photos/a.jpg", b"x")
-    with pytest.raises(DataError, match="/photos is not a rollout folder"):
+    with pytest.raises(DataError, match="/photos"):
         rollouts.read(f"s3://{store.bucket}/photos")
-    with pytest.raises(UsageError, match="nope://x.*use a path, s3:// or gs://"):
+    with pytest.raises(UsageError, match="nope://x"):
         rollouts.read("nope://x")
     store.plan = lambda *_: 403
     with pytest.raises(DataError, match="run/rollouts"):
@@ -60,35 +62,21 @@ def test_an_empty_a_foreign_and_a_missing_place(store):
 def test_an_upload_that_fails_seals_nothing_and_one_that_fails_once_is_repeated(store, make_group):
     rollouts.write(url(store), [make_group(0)], writer="w")
     before = store.files.find(store.folder)
-    store.plan = lambda method, path, _: (
-        403 if method == "PUT" and "metadata.json" in path else None
-    )
-    with pytest.raises(DataError, match="Cannot write rollouts to s3://.*nothing was sealed"):
+    store.plan = fails("metadata.json", 403)
+    with pytest.raises(DataError, match=url(store)):
         rollouts.write(url(store), [make_group(1)], writer="w")
     assert store.files.find(store.folder) == before
-    failed = []
-    store.plan = lambda method, path, _: (
-        failed.append(path) or 503
-        if method == "PUT" and "array_record" in path and not failed
-        else None
-    )
+    store.plan = fails("array_record", 503, times=1)
     rollouts.write(url(store), [make_group(1)], writer="w")
-    assert failed and len(rollouts.read(url(store))) == 2 and rollouts.verify(url(store)).ok
-
-
-def test_a_manifest_that_cannot_be_replaced_leaves_the_data_unlisted(store, make_group):
-    def refuse(method, path, _):
-        return 403 if method == "PUT" and "manifest" in path else None
-
-    rollouts.write(url(store), [make_group(0)], writer="w")
-    store.plan = refuse
-    with pytest.raises(DataError, match="nothing was sealed"):
-        rollouts.write(url(store), [make_group(1)], writer="w")
+    assert len(rollouts.read(url(store))) == 2
+    store.plan = fails("manifest", 403)
+    with pytest.raises(DataError, match=url(store)):
+        rollouts.write(url(store), [make_group(2)], writer="w")
     store.plan = None
-    rollouts.write(url(store), [make_group(2)], writer="w")
+    rollouts.write(url(store), [make_group(3)], writer="w")
     report = rollouts.verify(url(store))
-    assert report.ok and report.groups == 2 and len(report.ignored) == 4
-    assert [group.position for group in rollouts.read(url(store))] == [0, 2]
+    assert report.ok and report.groups == 3 and len(report.ignored) == 4
+    assert [group.position for group in rollouts.read(url(store))] == [0, 1, 3]
 
 
 def test_the_layout_of_earlier_versions(store, make_group):
@@ -106,7 +94,7 @@ def test_the_layout_of_earlier_versions(store, make_group):
     assert rollouts.verify(url(store)).ok
 
 
-def test_damaged_missing_and_foreign_objects(store, tmp_path, make_group):
+def test_damaged_missing_and_foreign_objects(store, make_group):
     for version in range(2):
         rollouts.write(url(store), [make_group(version, version=version)], writer="w")
     reader = rollouts.read(url(store))
@@ -118,22 +106,20 @@ def test_damaged_missing_and_foreign_objects(store, tmp_path, make_group):
     store.files.pipe_file(f"{store.folder}/notes.txt", b"mine")
     assert reader[0] == make_group(0, version=0)  # the copy from before the damage
     assert "SHA-256" in str(rollouts.verify(url(store)).problems[0])
-    reader = rollouts.read(url(store))
-    damage = (rollouts.CorruptRecord, rollouts.CorruptShard)
-    with pytest.raises(damage, match=f"s3://{name}"):
-        reader[0]
-    assert reader[1] == make_group(1, version=1)
-    store.files.rm_file(name)
-    reader = rollouts.read(url(store))
-    with pytest.raises(rollouts.CorruptShard) as caught:
-        reader[0]
-    assert caught.value.file == f"s3://{name}"
+    for remove in (store.files.rm_file, None):
+        reader = rollouts.read(url(store))
+        with pytest.raises((rollouts.CorruptRecord, rollouts.CorruptShard)) as caught:
+            reader[0]
+        assert caught.value.file == f"s3://{name}"
+        assert reader[1] == make_group(1, version=1)
+        if remove:
+            remove(name)
     report = rollouts.verify(url(store))
     assert len(report.problems) == report.intact_groups == 1 and report.ignored == ["notes.txt"]
     path = f"{store.folder}/manifest.jsonl"
     lines = store.files.cat_file(path)
     store.files.pipe_file(path, lines.replace(b'"writer":"w"', b'"writer":"x"'))
-    with pytest.raises(manifest.CorruptManifest, match="manifest.jsonl, line 1: damaged"):
+    with pytest.raises(manifest.CorruptManifest, match="manifest.jsonl, line 1:"):
         rollouts.read(url(store))
 
 

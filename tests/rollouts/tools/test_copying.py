@@ -16,22 +16,17 @@ def ids(folder):
 
 def test_merge_keeps_groups_order_and_provenance(folder, tmp_path, make_group):
     other = tmp_path / "other"
-    rollouts.write(
-        other,
-        [make_group(-1, version=-1)],
-        writer="import",
-        metadata={"contains": ["gsm8k/test"], "task": "gsm8k"},
-    )
-    report = rollouts.merge([folder, other], tmp_path / "m")
-    assert (report.groups, report.read, report.datasets, report.duplicates) == (13, 13, 4, 0)
+    metadata = {"contains": ["gsm8k/test"], "task": "gsm8k"}
+    rollouts.write(other, [make_group(-1, version=-1)], writer="import", metadata=metadata)
+    report = rollouts.merge([folder, other, folder], tmp_path / "m")
+    assert (report.groups, report.read, report.datasets, report.duplicates) == (13, 25, 4, 12)
     merged = rollouts.read(tmp_path / "m")
     assert list(merged) == [*rollouts.read(folder), *rollouts.read(other)]
     assert [entry.policy_version for entry in merged.datasets] == [0, 1, 2, -1]
     assert [entry.writer for entry in merged.datasets] == ["sampler"] * 3 + ["import"]
     assert merged.contains == {"gsm8k/test"} and merged.datasets[3].metadata["task"] == "gsm8k"
-    assert merged.datasets[0].metadata["history"] == [
-        {"operation": "merge", "folders": ["rollouts", "other"]}
-    ]
+    step = {"operation": "merge", "folders": ["rollouts", "other", "rollouts"]}
+    assert merged.datasets[0].metadata["history"] == [step]
     rollouts.merge([tmp_path / "m"], tmp_path / "mm")
     assert len(rollouts.read(tmp_path / "mm").datasets[3].metadata["history"]) == 2
 
@@ -45,24 +40,15 @@ def test_small_data_sets_of_one_source_become_one(tmp_path, make_group, monkeypa
     assert ids(tmp_path / "one") == ids(tmp_path / "some") == [f"g{i}" for i in range(5)]
 
 
-def test_duplicates_are_left_out_and_counted(folder, tmp_path):
-    report = rollouts.merge([folder, folder], tmp_path / "m")
-    assert (report.groups, report.duplicates) == (12, 12) and ids(tmp_path / "m") == [
-        f"g{i}" for i in range(12)
-    ]
-
-
 def test_filter(folder, tmp_path):
-    keep = rollouts.predicate("has_reward_variance and version_min >= 1")
-    report = rollouts.filter(
-        folder, tmp_path / "f", keep, "has_reward_variance and version_min >= 1"
-    )
-    kept = list(rollouts.read(tmp_path / "f"))
-    assert 0 < report.groups == len(kept) < report.read == 12
-    assert [group for group in rollouts.read(folder) if keep(group)] == kept
-    (step,) = rollouts.read(tmp_path / "f").datasets[0].metadata["history"]
-    assert step["kept"].startswith("has_reward_variance")
-    with pytest.raises(DataError, match="None of the 12 groups of .* is kept"):
+    keep = rollouts.predicate("has_reward_variance")
+    report = rollouts.filter(folder, tmp_path / "f", keep, "varies")
+    reader = rollouts.read(tmp_path / "f")
+    assert 0 < report.groups < report.read == 12
+    assert list(reader) == [group for group in rollouts.read(folder) if keep(group)]
+    (step,) = reader.datasets[0].metadata["history"]
+    assert step["kept"] == "varies"
+    with pytest.raises(DataError, match="12 groups"):
         rollouts.filter(folder, tmp_path / "none", lambda group: False, "nothing")
     assert not (tmp_path / "none").exists()
 
@@ -71,15 +57,14 @@ def test_a_folder_that_holds_something_is_not_written_to(folder, tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "note").touch()
     for into in (folder, tmp_path / "x", tmp_path / "x" / "note"):
-        with pytest.raises(UsageError, match="exists already; name a new folder"):
+        with pytest.raises(UsageError, match=str(into)):
             rollouts.merge([folder], into)
 
 
 def test_damage_stops_a_copy_or_is_left_out_and_reported(folder, tmp_path):
     entry = rollouts.read(folder).datasets[1]
-    content = (folder / entry.name / entry.data_file).read_bytes()
-    (folder / entry.name / entry.data_file).write_bytes(content[:-1])
-    with pytest.raises(rollouts.CorruptShard, match="bytes where the manifest lists"):
+    (folder / entry.name / entry.data_file).write_bytes(b"")
+    with pytest.raises(rollouts.CorruptShard):
         rollouts.merge([folder], tmp_path / "m")
     assert not (tmp_path / "m").exists()  # all or nothing
     report = rollouts.merge([folder], tmp_path / "m", skip_damaged=True)

@@ -1,8 +1,8 @@
 """Rewards under another verifier: what changed is counted, and what was is kept."""
 
 import dataclasses
-import itertools
 
+import numpy as np
 import pytest
 
 from grre_jax import rollouts
@@ -27,15 +27,12 @@ class Length:
 
 
 class Pays:
-    """Rewards from a list."""
+    """The reward is 1."""
 
     name = "pays"
 
-    def __init__(self, *rewards):
-        self.rewards = itertools.cycle(rewards)
-
     def verify(self, question, completion):
-        return Verdict(next(self.rewards))
+        return Verdict(1.0)
 
 
 @pytest.fixture
@@ -52,13 +49,11 @@ def test_rewards_change_and_nothing_else(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "GROUPS_AT_ONCE", 3)
     told = []
     how = {"task": "length", "reward": "new 2"}
-    judge = InProcess(Length())
-    changes = reverify(folder, tmp_path / "out", judge, how, done=told.append)
+    changes = reverify(folder, tmp_path / "out", InProcess(Length()), how, done=told.append)
     copy = rollouts.read(tmp_path / "out")
     for before, group in zip(rollouts.read(folder), copy, strict=True):
-        assert group.rewards[:2].tolist() == [1, 0]
-        assert group.components["length"][:2].tolist() == [3, 1]
-        assert group.judged.tolist() == [True, True, False]
+        np.testing.assert_array_equal(group.rewards, [1, 0, np.nan])
+        np.testing.assert_array_equal(group.components["length"], [3, 1, np.nan])
         reasons = group.extra["verify_reasons"]
         assert reasons[:2] == ["", ""] and reasons[2].startswith("ZeroDivisionError")
         assert group.extra == before.extra | {
@@ -69,21 +64,18 @@ def test_rewards_change_and_nothing_else(folder, tmp_path, monkeypatch):
         own = {"rewards": before.rewards, "components": {}, "extra": before.extra}
         assert dataclasses.replace(group, **own) == before
     (entry,) = copy.datasets
-    assert entry.metadata["reward"] == "new 2"
     assert entry.metadata["history"] == [{"operation": "reverify"} | how]
-    assert entry.reward_mean == pytest.approx(1 / 2) and entry.failures == 4
-    assert told == [0, 3, 1]
-    assert changes.completions == 12 and dict(changes.counts) == {(1.0, 0.0): 2, (0.25, None): 4}
-    assert changes.examples == {
-        (1.0, 0.0): ["q1 [1]", "q3 [1]"],
-        (0.25, None): ["q0 [2]", "q1 [2]", "q2 [2]"],
-    }
-    assert dict(changes.failures) == {"verify_failures": 4, "verify_failures_error": 4}
+    assert entry.metadata["reward"] == "new 2" and entry.failures == 4
+    assert entry.reward_mean == pytest.approx(1 / 2) and told == [0, 3, 1]
+    assert changes.completions == 12 and changes.counts == {(1.0, 0.0): 2, (0.25, None): 4}
+    assert changes.examples[1.0, 0.0] == ["q1 [1]", "q3 [1]"]
+    assert changes.examples[0.25, None] == ["q0 [2]", "q1 [2]", "q2 [2]"]
+    assert changes.failures == {"verify_failures": 4, "verify_failures_error": 4}
 
 
 def test_every_verifier_before_is_kept(folder, tmp_path):
     reverify(folder, tmp_path / "one", InProcess(Length()), {})
-    changes = reverify(tmp_path / "one", tmp_path / "two", InProcess(Pays(1)), {})
+    changes = reverify(tmp_path / "one", tmp_path / "two", InProcess(Pays()), {})
     first, *_ = rollouts.read(tmp_path / "two")
     assert first.rewards.tolist() == [1, 1, 1] and first.components == {}
     assert "verify_failures" not in first.extra

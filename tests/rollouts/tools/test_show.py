@@ -20,23 +20,20 @@ def test_show_filters(folder, printed):
     text = printed()
     assert order(text) == [9, 10] and "behavior, sampling, policy" in text
     assert "é3 [b… (" in text  # square brackets as they are
-    with pytest.raises(DataError, match="No group .* matches"):
+    with pytest.raises(DataError, match=str(folder)):
         show.show(folder, keep=lambda group: False)
-    with pytest.raises(UsageError, match="Cannot show 0 groups"):
+    with pytest.raises(UsageError, match="0 groups"):
         show.show(folder, 0)
 
 
 def test_show_by_reward(tmp_path, printed, make_group):
     means = [0.25, 1.0, 0.0, 0.5, 0.75]
-    rollouts.write(
-        tmp_path, [make_group(i, rewards=[mean] * 4) for i, mean in enumerate(means)], writer="w"
-    )
+    groups = [make_group(i, rewards=[mean] * 4) for i, mean in enumerate(means)]
+    rollouts.write(tmp_path, groups, writer="w")
     show.show(tmp_path, 3, by="reward")
-    assert order(printed()) == [1, 4, 3]
     show.show(tmp_path, 2, by="worst")
-    assert order(printed())[3:] == [2, 0]
     show.show(tmp_path, 5, by="worst", keep=lambda group: group.rewards[0] > 0.3)
-    assert order(printed())[5:] == [3, 4, 1]
+    assert order(printed()) == [1, 4, 3, 2, 0, 3, 4, 1]
 
 
 def test_correctness_and_components_stand_beside_the_reward(tmp_path, printed, make_group):
@@ -65,16 +62,13 @@ def test_trajectories_are_shown_by_their_turns(tmp_path, printed):
 
 
 def test_info(folder, printed, make_group):
-    rollouts.write(
-        folder, [make_group(-1, version=-1)], writer="import", metadata={"contains": ["gsm8k/test"]}
-    )
+    (folder.parent / "empty").mkdir()
+    with pytest.raises(DataError, match="empty"):
+        show.info(folder.parent / "empty")
+    about = {"writer": "import", "metadata": {"contains": ["gsm8k/test"]}}
+    rollouts.write(folder, [make_group(-1, version=-1)], **about)
     show.info(folder, last=2)
     text = printed()
     for part in ("13", "0 to 11", "unknown to 2", "import, sampler", "gsm8k/test", "arithmetic"):
         assert part in text
     assert "sampler-v000002" in text and "sampler-v000000" not in text
-
-
-def test_an_empty_folder_is_named(tmp_path):
-    with pytest.raises(DataError, match=f"{tmp_path} has no data sets"):
-        show.info(tmp_path)

@@ -40,33 +40,33 @@ def test_every_published_form_is_one_data_set(folder, tmp_path, monkeypatch):
         assert (name, data_files) == ("openai/gsm8k", f"main/{split}-*.parquet")
         return stored_records.read_records(folder / f"{split}.jsonl")
 
+    hub = tmp_path / "hub"
     for form, prefix in (("main", ""), ("socratic", "How many? ** ")):
-        (tmp_path / "hub" / form).mkdir(parents=True)
+        (hub / form).mkdir(parents=True)
         for split in ("train", "test"):
-            rows = stored_records.read_records(folder / f"{split}.jsonl")
-            table = pyarrow.Table.from_pylist(
-                [row | {"answer": prefix + row["answer"]} for row in rows]
-            )
-            file = tmp_path / "hub" / form / f"{split}-00000-of-00001.parquet"
-            parquet.write_table(table, file)
+            rows = list(stored_records.read_records(folder / f"{split}.jsonl"))
+            for row in rows:
+                row["answer"] = prefix + row["answer"]
+            file = hub / form / f"{split}-00000-of-00001.parquet"
+            parquet.write_table(pyarrow.Table.from_pylist(rows), file)
     monkeypatch.setattr(stored_records, "from_hub", from_hub)
     files = {"path": folder / "train.jsonl", "test_path": folder / "test.jsonl"}
     questions = tasks.build("gsm8k", **files).all_questions()
-    for path in (folder, tmp_path / "hub", tmp_path / "hub" / "main", None):
+    for path in (folder, hub, hub / "main", None):
         assert tasks.build("gsm8k", path=path).all_questions() == questions
 
 
 def test_wrong_records_and_requests(folder):
+    """Questions of the test split are not trained on."""
     task = tasks.build("gsm8k", path=folder)
     with pytest.raises(DataError, match="^here: answer: "):
         task._questions_of("train", {"question": "q", "answer": "18"}, "here")
     with pytest.raises(UsageError, match="^count: "):
         task.evaluation(0)
-    with pytest.raises(DataError, match="^gsm8k .*held_out="):
+    with pytest.raises(DataError, match="held_out="):
         tasks.build("gsm8k", path=folder / "train.jsonl").evaluation(1)
-    # Questions of the test split are not trained on.
     (folder / "train.jsonl").write_bytes((folder / "test.jsonl").read_bytes())
-    with pytest.raises(DataError, match="^gsm8k .*held_out="):
+    with pytest.raises(DataError, match="held_out="):
         tasks.build("gsm8k", path=folder).question(0)
 
 

@@ -55,34 +55,29 @@ CASES = [(kind, name) for kind, record in RECORDS.items() for name in (*record, 
 )
 def test_every_json_value_in_every_field(tmp_path, kind, name):
     task = kind(path=tmp_path)
+    file = tmp_path / "a.jsonl"
     before, after = json.dumps(RECORDS[kind] | {name: "@@"}).split('"@@"')
     for value in VALUES:
         try:
-            ((_, record),) = json_lines([(before + value + after).encode()], tmp_path / "a.jsonl")
+            ((_, record),) = json_lines([(before + value + after).encode()], file)
             for _, question in task._questions_of("train", record, "here"):
-                assert all(
-                    isinstance(text, str)
-                    for text in (question.question_id, question.prompt, question.answer)
-                )
+                texts = (question.question_id, question.prompt, question.answer)
+                assert all(isinstance(text, str) for text in texts)
         except DataError as error:
-            assert str(error).startswith(("here", f"{tmp_path / 'a.jsonl'}, line 1")), (
-                value[:100],
-                str(error),
-            )
+            assert str(error).startswith(("here", f"{file}, line 1")), (value[:100], str(error))
         except Exception as error:
             raise AssertionError(f"{value[:100]}: {error!r}") from error
 
 
 @pytest.mark.parametrize("value", [value for value in VALUES if not value.startswith('{"')])
 def test_every_json_value_as_a_file(tmp_path, value):
-    for name in ("a.json", "a.jsonl"):
-        (tmp_path / name).write_text(value)
+    for file in (tmp_path / "a.json", tmp_path / "a.jsonl"):
+        file.write_text(value)
         try:
-            assert all(
-                isinstance(record, dict) for record in stored_records.read_records(tmp_path / name)
-            )
+            records = stored_records.read_records(file)
+            assert all(isinstance(record, dict) for record in records)
         except DataError as error:
-            assert str(error).startswith(str(tmp_path / name))
+            assert str(error).startswith(str(file))
 
 
 USER = {"role": "user", "content": "x"}

@@ -28,10 +28,9 @@ def test_both_published_forms_are_one_data_set(tmp_path):
 def test_math_500_and_options(tmp_path):
     """HuggingFaceH4/MATH-500: test.jsonl, its levels numbers, its subjects under another name."""
     path = published_samples.math_parquet(tmp_path)
-    rows = []
-    for number in range(20, 23):
-        row = published_samples.math_record(number)
-        rows.append(row | {"subject": row.pop("type"), "level": int(row["level"][-1])})
+    rows = [published_samples.math_record(number) for number in range(20, 23)]
+    for row in rows:
+        row |= {"subject": row.pop("type"), "level": int(row["level"][-1])}
     (tmp_path / "500.jsonl").write_text("\n".join(map(json.dumps, rows)))
     task = tasks.build("math", path=path, test_path=tmp_path / "500.jsonl", levels=[1, 2, 3])
     assert len({task.question(place).prompt for place in range(9)}) == 4
@@ -61,12 +60,14 @@ def test_a_copy_of_the_question_is_refused(name):
     question = tasks.Question("case", "Simplify $\\sqrt{50}$.", "5\\sqrt{2}")
     task = tasks.build(name, path="anywhere")
     lenient = tasks.build(name, path="anywhere", refuse_copies=False)
-    copied = task.verify(question, "\\boxed{\\sqrt{50}}")
-    assert copied == tasks.Verdict(0.0, {"correct": 0.0, "answered": 1.0})
-    silent = task.verify(question, "I do not know.\nSorry about that.")
-    assert silent == tasks.Verdict(0.0, {"correct": 0.0, "answered": 0.0})
-    assert lenient.verify(question, "\\boxed{\\sqrt{50}}").reward == 1
-    assert task.verify(question, "\\boxed{5\\sqrt2}").reward == 1
+    for judge, text, right, answered in (
+        (task, "\\boxed{\\sqrt{50}}", 0.0, 1.0),
+        (lenient, "\\boxed{\\sqrt{50}}", 1.0, 1.0),
+        (task, "I do not know.\nSorry about that.", 0.0, 0.0),
+        (task, "\\boxed{5\\sqrt2}", 1.0, 1.0),
+    ):
+        verdict = judge.verify(question, text)
+        assert verdict == tasks.Verdict(right, {"correct": right, "answered": answered})
 
 
 def test_records_without_an_answer_are_left_out_and_counted(tmp_path, caplog):
@@ -74,8 +75,8 @@ def test_records_without_an_answer_are_left_out_and_counted(tmp_path, caplog):
     record = {"problem": "p", "solution": "no box"}
     (path / "train" / "algebra" / "0.json").write_text(json.dumps(record))
     task = tasks.build("math", path=path)
-    assert len({task.question(place).prompt for place in range(5)}) == 5 and task.unusable == 1
-    assert "0.json, record 1: no answer" in caplog.text
+    assert len(task.all_questions()) == 8 and task.unusable == 1
+    assert "0.json, record 1" in caplog.text
 
 
 def test_gurus_other_domains_are_left_out_and_counted(tmp_path, caplog):
@@ -86,27 +87,16 @@ def test_gurus_other_domains_are_left_out_and_counted(tmp_path, caplog):
     file = tmp_path / "train" / "codegen__leetcode2k_1.3k.parquet"
     parquet.write_table(pyarrow.Table.from_pylist([row, row]), file)
     task = tasks.build("guru_math", path=tmp_path, held_out=1)
-    questions = task.all_questions()
-    assert len(questions) == 8 and {question.prompt.split()[0] for question in questions} == {
-        "Find"
-    }
+    assert {question.prompt.split()[0] for question in task.all_questions()} == {"Find"}
     assert task.unusable == 2 and "'codegen'" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("truth", "answer"),
-    [
-        ("7", "7"),
-        ('["7"]', "7"),
-        (["7"], "7"),
-        (7, "7"),
-        ("[1, 2)", "[1, 2)"),
-        ('["1", "2"]', '["1", "2"]'),
-    ],
-)
-def test_forms_of_the_truth(tmp_path, truth, answer):
+def test_forms_of_the_truth(tmp_path):
     parts = [{"type": "text", "text": text} for text in ("q", "?")]
     prompt = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]
-    record = {"prompt": prompt, "reward_model": {"ground_truth": truth}}
-    ((_, question),) = tasks.build("guru_math", path=tmp_path)._questions_of("train", record, "")
-    assert (question.prompt, question.answer) == ("Be brief.\n\nq?", answer)
+    task = tasks.build("guru_math", path=tmp_path)
+    same = ("7", "[1, 2)", '["1", "2"]')
+    for truth, answer in (('["7"]', "7"), (["7"], "7"), (7, "7"), *zip(same, same, strict=True)):
+        record = {"prompt": prompt, "reward_model": {"ground_truth": truth}}
+        ((_, question),) = task._questions_of("train", record, "")
+        assert (question.prompt, question.answer) == ("Be brief.\n\nq?", answer)

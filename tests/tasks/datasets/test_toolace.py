@@ -25,22 +25,21 @@ def test_a_turn_that_calls_is_a_question(tmp_path):
 
 
 def test_all_turns(tmp_path):
+    """Held out are whole conversations: the three questions wanted are two of two."""
     path = published_samples.toolace(tmp_path)
     task = tasks.build("toolace", path=path, turns="all", held_out=3)
     questions = [task.question(place) for place in range(12)]
-    # Held out are whole conversations: the three questions wanted are two of two.
-    assert len(task.evaluation(99)) == 4
-    assert len({question.question_id for question in questions}) == 12
-    ports = [
-        {q.prompt.split("port ")[1][0] for q in side} for side in (questions, task.evaluation(9))
-    ]
-    assert not ports[0] & ports[1]
+    held_out = task.evaluation(99)
+    assert len(held_out) == 4 and len({question.question_id for question in questions}) == 12
+    trained, kept = (
+        {q.prompt.split("port ")[1][0] for q in side} for side in (questions, held_out)
+    )
+    assert not trained & kept
     spoken = next(question for question in questions if question.answer.startswith("High water"))
     assert "\n\nAssistant: [Get Tides(" in spoken.prompt and "\n\nTool: [" in spoken.prompt
     assert task.verify(spoken, "At noon.").reward == 1
     assert task.verify(spoken, '[Get Tides(port="9")]').reward == 0
-    first = tasks.build("toolace", path=path, turns="first", held_out=2)
-    assert len(first.evaluation(9)) == 2
+    assert len(tasks.build("toolace", path=path, turns="first", held_out=2).evaluation(9)) == 2
 
 
 @pytest.mark.parametrize("answer", ["[Get Tides(port=]", '[Get "Tides"; Now(port="1")]'])

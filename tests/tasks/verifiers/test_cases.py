@@ -68,10 +68,10 @@ SLOW += ("1 ", "1/", "1:0", "not 1 ", "<a", "<<", "<answer>", "{", "\\", "\0", "
 
 @pytest.mark.parametrize("name", ["arithmetic", "chat_arithmetic", "gsm8k", "toolace"])
 def test_texts_made_to_be_slow_are_judged_in_the_run_s_own_process(name):
-    """Ten million characters each; anything quadratic would take hours."""
+    """Three million characters each; anything quadratic would take hours."""
     task = tasks.build(name)
     question = tasks.Question("case", "asked", {"toolace": "[f(a=1)]"}.get(name, "7"))
-    texts = [piece * (10_000_000 // len(piece)) for piece in SLOW]
+    texts = [piece * (3_000_000 // len(piece)) for piece in SLOW]
     texts += [piece * (9_900 // len(piece)) for piece in SLOW]
     (judged,) = InProcess(task)([(question, texts)])
     assert judged.failures == [""] * len(texts)
@@ -92,8 +92,8 @@ def test_no_constant_is_paid(name):
     truths = ("4", "12", "72", "1,080", "-6", "1/3", "20000", "9.5")
     truths = {"toolace": ("[g(port=1)]", "[a(), b()]", '[h(y={"k": null})]')}.get(name, truths)
     task = tasks.build(name)
-    for place, truth in enumerate(truths):
-        question = tasks.Question(f"q{place}", "What is it?", truth)
-        completions = [form.format(text) for text in CONSTANTS for form in FORMS]
-        for text in (*completions, *EMPTY):
+    completions = [*EMPTY, *(form.format(text) for text in CONSTANTS for form in FORMS)]
+    for place, text in enumerate(completions):
+        for truth in truths if name != "math" else truths[place % 8 :][:1]:  # which takes long
+            question = tasks.Question("q", "What is it?", truth)
             assert verdict_of(task, question, text).reward == 0, (truth, text)

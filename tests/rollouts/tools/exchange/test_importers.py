@@ -6,8 +6,6 @@ from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.tools.exchange import importers
 
-from ....tasks.conftest import find_gsm8k
-
 LINE = {
     "prompt": "2+2=",
     "answer": "4",
@@ -24,48 +22,39 @@ TOKENS = {
 
 
 def write_lines(path, *lines):
-    path.write_text(
-        "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
-    )
+    path.write_text("\n".join(json.dumps(line) if line else "" for line in lines))
     return path
 
 
-def solution(question="How many?", answer="1,234", correct=(True, False, True, True)):
+def solution(answer, correct):
     models = {
-        m: {"is_correct": c, "solution": f"{m} says\nA: 7"}
-        for m, c in zip(importers.GSM8K_MODELS, correct, strict=True)
+        model: {"is_correct": right, "solution": f"{model} says\nA: 7"}
+        for model, right in zip(importers.GSM8K_MODELS, correct, strict=True)
     }
-    return {"question": question, "ground_truth": f"It is <<1+1=2>>2.\nA: {answer}", **models}
+    return {"question": "How many?", "ground_truth": f"It is <<1+1=2>>2.\nA: {answer}", **models}
 
 
 def test_jsonl(tmp_path):
     path = write_lines(tmp_path / "mine.jsonl", LINE, "", TOKENS)
     how = {"task": "sums", "contains": ("gsm8k/test",), "metadata": {"who": "me"}}
     rollouts.import_jsonl(path, tmp_path / "r", **how)
-    reader = rollouts.read(tmp_path / "r")
-    text, tokens = reader
-    assert (text.prompt, text.answer, text.texts) == ("2+2=", "4", ["4", "5"])
-    assert (text.rewards.tolist(), text.lengths.tolist()) == ([1.0, 0.0], [0, 0])
+    text, tokens = reader = rollouts.read(tmp_path / "r")
     assert (text.group_id, text.question_id, text.task) == ("mine:1", "mine:1", "sums")
-    assert (text.position, text.behavior_logprobs) == (-1, None)
+    assert (text.texts, text.rewards.tolist(), text.answer) == (["4", "5"], [1.0, 0.0], "4")
+    assert (text.position, text.behavior_logprobs, len(text.tokens)) == (-1, None, 0)
     assert tokens.lengths.tolist() == [2, 1] and tokens.tokens.tolist() == [5, 9, 9]
     assert tokens.behavior_logprobs.tolist() == [-0.5, -0.25, -3.0]
     assert tokens.mask.tolist() == [1, 1, 1] and tokens.sources == ["gpt", "imported"]
     metadata = reader.datasets[0].metadata
     assert (metadata["who"], metadata["source_file"]) == ("me", "mine.jsonl")
-    assert reader.contains == {"gsm8k/test"} and rollouts.verify(tmp_path / "r").ok
+    assert reader.contains == {"gsm8k/test"}
 
 
-def test_jsonl_with_other_names_and_unknown_fields(tmp_path):
+def test_other_names_and_unknown_fields(tmp_path):
     samples = [{"response": "a", "score": 0.5, "judge": "b"}, {"response": "c", "score": 1}]
     line = {"question": "q", "id": 7, "samples": samples, "split": "dev"}
-    mapping = {
-        "prompt": "question",
-        "completions": "samples",
-        "text": "response",
-        "reward": "score",
-        "question_id": "id",
-    }
+    mapping = {"prompt": "question", "completions": "samples", "text": "response"}
+    mapping |= {"reward": "score", "question_id": "id"}
     rollouts.import_jsonl(write_lines(tmp_path / "a.jsonl", line), tmp_path / "r", mapping=mapping)
     (group,) = rollouts.read(tmp_path / "r")
     assert group.question_id == "7" and group.rewards.tolist() == [0.5, 1.0]
@@ -74,7 +63,7 @@ def test_jsonl_with_other_names_and_unknown_fields(tmp_path):
 
 def test_bad_files(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", "")
-    with pytest.raises(DataError, match="a.jsonl has no groups"):
+    with pytest.raises(DataError, match="a.jsonl"):
         rollouts.import_jsonl(path, tmp_path / "r")
     path.write_bytes('{"prompt": "é"}\n'.encode("latin-1"))
     with pytest.raises(DataError, match="a.jsonl, line 1"):
@@ -103,14 +92,15 @@ def test_lines_of_verl(tmp_path):
 def test_the_same_file_is_not_imported_twice(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", LINE)
     name = rollouts.import_jsonl(path, tmp_path / "r")
-    with pytest.raises(UsageError, match=f"already in .* as data set {name}"):
+    with pytest.raises(UsageError, match=name):
         rollouts.import_jsonl(path, tmp_path / "r")
     rollouts.import_jsonl(write_lines(tmp_path / "b.jsonl", TOKENS), tmp_path / "r")
     assert len(rollouts.read(tmp_path / "r")) == 2
 
 
 def test_gsm8k_solutions(tmp_path):
-    path = write_lines(tmp_path / "s.jsonl", solution(), solution("Why?", "-5", (False,) * 4))
+    lines = solution("1,234", (True, False, True, True)), solution("-5", (False,) * 4)
+    path = write_lines(tmp_path / "s.jsonl", *lines)
     rollouts.import_gsm8k_solutions(path, tmp_path / "r")
     reader = rollouts.read(tmp_path / "r")
     first, second = reader
@@ -119,14 +109,6 @@ def test_gsm8k_solutions(tmp_path):
     assert first.rewards.tolist() == [1, 0, 1, 1] and second.answer == "-5"
     assert first.texts[2] == "175b_finetuning says\nA: 7"
     assert "<<1+1=2>>" in first.extra["ground_truth"] and reader.contains == {"gsm8k/test"}
+    path = write_lines(tmp_path / "t.jsonl", solution("none", (True,) * 4))
     with pytest.raises(DataError, match="line 1: field ground_truth"):
-        path = write_lines(tmp_path / "t.jsonl", solution(answer="none"))
         rollouts.import_gsm8k_solutions(path, tmp_path / "r")
-
-
-def test_the_real_gsm8k_solutions(tmp_path):
-    if (folder := find_gsm8k()) is None:
-        pytest.skip("the real GSM8K files are not here")
-    rollouts.import_gsm8k_solutions(folder / "example_model_solutions.jsonl", tmp_path / "r")
-    groups = list(rollouts.read(tmp_path / "r"))
-    assert len(groups) == 1319 and sum(group.has_reward_variance for group in groups) == 731

@@ -8,16 +8,13 @@ import pyarrow.parquet
 import pytest
 
 from grre_jax import rollouts
-from grre_jax.domains import ConfigError
 from grre_jax.errors import DataError
 from grre_jax.rollouts.tools.exchange import rows
 
 
 def group_of(row, *completions, **names):
-    row = {
-        "prompt": "p",
-        "completions": [{"text": "t", "reward": 1, **c} for c in completions],
-    } | row
+    parts = [{"text": "t", "reward": 1, **part} for part in completions]
+    row = {"prompt": "p", "completions": parts} | row
     return rows.to_group(rows.normalised(rows.renamed(row, names)), "x:1", "")
 
 
@@ -46,72 +43,55 @@ FIELDS_OF_A_COMPLETION = {
 }
 
 
-@pytest.mark.parametrize("layout", ["row", "completion", "flat"])
+@pytest.mark.parametrize("layout", ["row", "completion"])
 def test_every_field_of_a_record_is_read_under_its_own_name(layout):
-    def read(row, completion):
-        completion = {"text": "t", "reward": 1, "tokens": [1, 2]} | completion
-        row = {"prompt": "p", "prompt_tokens": [1]} | row
-        if layout == "completion":
-            return rows.of_completions({}, [rows.normalised(row | completion)], "x:1", "")
-        return group_of(row, completion)
-
-    for name, value in FIELDS_OF_A_ROW.items():
-        group = read({name: value}, {})
-        if layout == "flat":
-            group = rows.to_group(rows.normalised(rows.of_group(group)), "y:1", "")
-        found = getattr(group, name)
-        found = found.tolist() if isinstance(found, np.ndarray) else found
-        assert found == (str(value) if name in ("question_id", "answer") else value)
-        assert group.extra == ({"a": 1} if name == "extra" else {})
-    for name, (field, value) in FIELDS_OF_A_COMPLETION.items():
-        assert (
-            list(getattr(read({}, {name: value if len(value) > 1 else value[0]}), field)) == value
-        )
-    assert read({}, {"components": {"a": 2}}).components["a"].tolist() == [2]
+    completion = {"text": "t", "tokens": [1, 2], "components": {"a": 2, "b": None}}
+    for name, (_, value) in FIELDS_OF_A_COMPLETION.items():
+        completion[name] = value if len(value) > 1 else value[0]
+    row = {"prompt": "p"} | FIELDS_OF_A_ROW
+    if layout == "row":
+        group = group_of(row, completion)
+    else:
+        group = rows.of_completions({}, [rows.normalised(row | completion)], "x:1", "")
+    written = FIELDS_OF_A_ROW | {"question_id": "7", "answer": "1.5"}
+    for name, value in (*written.items(), *FIELDS_OF_A_COMPLETION.values()):
+        np.testing.assert_array_equal(getattr(group, name), value)
+    assert group.components["a"].tolist() == [2] and np.isnan(group.components["b"]).all()
 
 
-TOKENS = {"tokens": [5, 9], "logprobs": [-0.5, -0.25]}
+TOKENS = {"tokens": [5, 9], "logprobs": [-0.5, -0.25], "reward": 1}
 WRONG = [  # fields of a row, fields of one of its two completions, and the field that is named
     ({"prompt": None}, {}, "prompt"),
-    ({"mask": [1]}, {}, "mask"),
     ({"reward": 1}, {}, "reward"),
     ({"rewards": [1]}, {}, "rewards"),
     ({"completion_mask": [[0, 1]]}, {}, "completion_mask"),
     ({"extra": {"a": 1}, "a": 2}, {}, "a"),
     ({"extra": 3}, {}, "extra"),
     ({"extra": {"completions": 1}}, {"judge": 2}, "completions"),
-    ({"position": "first"}, {}, "position"),
-    ({"position": -2}, {}, "position"),
-    ({"position": True}, {}, "position"),
     ({"answer": math.nan}, {}, "answer"),
-    ({"temperature": math.inf}, {}, "temperature"),
     ({"components": {}}, {"components": {"a": 1}}, "components"),
     ({"texts": "ab", "rewards": [1, 0], "completions": None}, {}, "texts"),
-    ({"texts": ["a"], "rewards": [1, 0], "completions": None}, {}, "rewards"),
+    ({"texts": ["a"], "rewards": 1, "completions": None}, {}, "rewards"),
     ({"completions": []}, {}, "completions"),
     ({"completions": [1]}, {}, "completions[0]"),
+    ({"completions": [{"text": "t"}]}, {}, "completions[0].reward"),
+    ({"completions": [TOKENS]}, {}, "prompt_tokens"),
     ({}, {"lengths": 3}, "completions[1].lengths"),
-    ({}, {"temperature": 0.5}, "completions[1].temperature"),
-    ({}, {"loss_mask": 0.5}, "completions[1].loss_mask"),
-    ({}, {"policy_version": 1.5}, "policy_version"),
-    ({}, {"finish_reason": "eos"}, "finish_reasons"),
+    ({}, {"extra": 1}, "completions[1].extra"),
     ({}, {"reward": "1"}, "rewards"),
     ({}, {"text": None}, "completions[1].text"),
     ({}, {"mask": [1]}, "completions[0].mask"),
     ({}, {"components": [1]}, "completions[1].components"),
-    ({}, {"components": {"a": math.inf}}, "components"),
-    ({}, {"components": {"correct": 2}}, "components"),
-    ({"prompt_tokens": [1], "completions": [TOKENS]}, {}, "completions[0].reward"),
-    ({"completions": [TOKENS | {"reward": 1}]}, {}, "prompt_tokens"),
-    *(
-        ({"prompt_tokens": [1], "completions": [{"text": "", "reward": 1} | TOKENS | more]}, {}, f)
-        for more, f in (
-            ({"mask": [2, 1]}, "mask"),
-            ({"tokens": [True, True]}, "tokens"),
-            ({"logprobs": ["-1", "-1"]}, "behavior_logprobs"),
-            ({"logprobs": [-1]}, "completions[0].behavior_logprobs"),
-            ({"components": {"correct": 0.5}}, "components.correct"),
-        )
+    ({}, {"components": {"a": 1}}, "components"),
+    (
+        {"prompt_tokens": [1], "completions": [TOKENS | {"text": "", "mask": [1]}]},
+        {},
+        "completions[0].mask",
+    ),
+    (
+        {"completions": [{"text": "t", "reward": 1, "components": {"correct": 0.5}}]},
+        {},
+        "components.correct",
     ),
 ]
 
@@ -129,87 +109,60 @@ def test_a_wrong_row_is_named_and_nothing_is_imported(tmp_path, row, completion,
 
 
 def test_a_name_that_the_mapping_sets_to_null_is_something_else():
-    group = group_of({"engine": 3, "mask": "x"}, {}, engine=None, mask=None)
-    assert group.engine == "" and group.extra == {"engine": 3, "mask": "x"}
-    assert group_of({"place": 4}, {}, position="place").position == 4
-    group = group_of({"prompt": 5, "question": "q"}, {}, prompt="question")
-    assert group.prompt == "q" and group.extra == {"prompt": 5}
+    row = {"engine": 3, "mask": "x", "prompt": 5, "question": "q"}
+    group = group_of(row, {}, engine=None, mask=None, prompt="question")
+    assert (group.engine, group.prompt) == ("", "q")
+    assert group.extra == {"engine": 3, "mask": "x", "prompt": 5}
 
 
 def test_integers_may_be_written_as_floats():
-    completion = {"tokens": [4.0, 5], "mask": [1.0, False], "policy_version": 3.0}
-    group = group_of({"prompt_tokens": [2.0], "position": 7.0}, completion)
-    assert (group.tokens.tolist(), group.mask.tolist()) == ([4, 5], [1, 0])
-    assert (group.position, group.policy_version.tolist()) == (7, [3])
-
-
-LISTS = {"prompt": "p", "responses": ["a", "b"], "rewards": [1, 0], "answer": "4"}
+    group = group_of({"prompt_tokens": [2.0], "position": 7.0}, {"tokens": [4.0], "mask": [False]})
+    assert (group.tokens, group.mask, group.position) == ([4], [0], 7)
 
 
 @pytest.mark.parametrize(
-    ("row", "mapping"),
+    ("names", "mapping"),
     [
-        (LISTS, None),
-        ({"prompt": "p", "completions": ["a", "b"], "rewards": [1, 0], "answer": "4"}, None),
-        (
-            {"prompt": "p", "list": ["a", "b"], "scores": [1, 0], "answer": "4"},
-            {"text": "list", "reward": "scores"},
-        ),
-        ({**LISTS, "finish_reason": ["stop", "length"]}, None),
+        (("responses", "rewards", "finish_reason"), None),
+        (("completions", "rewards", "finish_reasons"), None),
+        (("list", "scores", "finish_reason"), {"text": "list", "reward": "scores"}),
     ],
 )
-def test_a_row_of_parallel_lists_is_a_group(tmp_path, row, mapping):
-    group, _ = imported(tmp_path, row, row | {"prompt": "q"}, mapping=mapping)
-    assert (group.texts, group.rewards.tolist(), group.answer) == (["a", "b"], [1.0, 0.0], "4")
-    assert group.finish_reasons == row.get("finish_reason", ["imported"] * 2)
+def test_a_row_of_parallel_lists_is_a_group(tmp_path, names, mapping):
+    lists = dict(zip(names, (["a", "b"], [1, 0], ["stop", "length"]), strict=True))
+    group, _ = imported(tmp_path, lists | {"prompt": "p"}, lists | {"prompt": "q"}, mapping=mapping)
+    assert (group.texts, group.rewards.tolist()) == (["a", "b"], [1.0, 0.0])
+    assert group.finish_reasons == ["stop", "length"]
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 @pytest.mark.parametrize("null", [None, math.nan])
-@pytest.mark.parametrize("layout", ["objects", "rows", "lists"])
-def test_a_completion_without_a_reward_has_no_verdict(tmp_path, ending, null, layout):
+def test_a_completion_without_a_reward_has_no_verdict(tmp_path, kind, null):
     rewards = [1.0, null, 0.0]
-    path = tmp_path / f"a.{ending}"
-    parts = [
-        {"text": str(k), "reward": reward, "components": {"form": reward}, "judge": k}
-        for k, reward in enumerate(rewards)
-    ]
-    written = {
-        "objects": [{"prompt": "p", "completions": parts}],
-        "rows": [{"prompt": "p", **part} for part in parts],
-        "lists": [{"prompt": "p", "responses": list("012"), "rewards": rewards}],
-    }
-    if ending == "parquet":
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(written[layout]), path)
-    else:
-        path.write_text("\n".join(map(json.dumps, written[layout])))
-    rollouts.import_rows(ending, path, tmp_path / "r")
-    (group,) = rollouts.read(tmp_path / "r")
-    assert np.isnan(group.rewards).tolist() == [False, True, False]
-    assert group.extra["verify_failures"] == ["", "none", ""]
-    assert [bool(reason) for reason in group.extra["verify_reasons"]] == [False, True, False]
-    for row in group.components.values():
-        assert np.isnan(row).tolist() == [False, True, False]
-    assert group.texts == ["0", "1", "2"] and group.rewards[[0, 2]].tolist() == [1.0, 0.0]
-    assert set(group.components) == ({"form"} if layout != "lists" else set())
-    again = tmp_path / f"again.{ending}"
-    rollouts.export(tmp_path / "r", again)
-    rollouts.import_rows(ending, again, tmp_path / "s")
-    assert list(rollouts.read(tmp_path / "s")) == [group]
-
-
-def test_a_component_may_be_null_beside_a_reward():
-    parts = [{"components": {"form": form, "correct": 1}} for form in (None, 0.5)]
-    group = group_of({}, *parts)
-    np.testing.assert_array_equal(group.components["form"], [math.nan, 0.5])
-    with pytest.raises(ConfigError, match="components:"):
-        group_of({}, *parts, {"components": {"form": 1}})
+    parts = [{"text": str(k), "reward": r, "components": {"a": r}} for k, r in enumerate(rewards)]
+    del parts[1]["components"]
+    layouts = (
+        [{"prompt": "p", "completions": parts}],
+        [{"prompt": "p", **part} for part in parts],
+        [{"prompt": "p", "responses": list("012"), "rewards": rewards}],
+    )
+    for number, written in enumerate(layouts):
+        path = tmp_path / f"{number}.{kind}"
+        if kind == "parquet":
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(written), path)
+        else:
+            path.write_text("\n".join(map(json.dumps, written)))
+        rollouts.import_rows(kind, path, tmp_path / "r")
+    for group in rollouts.read(tmp_path / "r"):
+        assert group.extra["verify_failures"] == ["", "none", ""]
+        assert list(map(bool, group.extra["verify_reasons"])) == [False, True, False]
+        for row in (group.rewards, *group.components.values()):
+            np.testing.assert_array_equal(row, [1, math.nan, 0])
 
 
 def test_groups_have_identifiers_of_their_own(tmp_path):
-    def row(group_id):
-        return {"group_id": group_id, "prompt": "p", "completions": [{"text": "t", "reward": 1}]}
-
+    row = {"prompt": "p", "completions": [{"text": "t", "reward": 1}]}
+    first, second = (row | {"group_id": name} for name in "ab")
     with pytest.raises(DataError, match="line 3: field group_id: .*line 1.*'a'"):
-        imported(tmp_path, row("a"), row("b"), row("a"))
-    assert [group.group_id for group in imported(tmp_path, row("a"), row("b"))] == ["a", "b"]
+        imported(tmp_path, first, second, first)
+    assert [group.group_id for group in imported(tmp_path, first, second)] == ["a", "b"]

@@ -1,4 +1,5 @@
 import json
+from contextlib import nullcontext
 
 import pyarrow
 import pyarrow.parquet
@@ -22,85 +23,77 @@ MAPPING = {
 
 
 def save_to_disk(folder, *parts):
-    """As datasets.save_to_disk lays a data set out."""
+    """As datasets.save_to_disk lays a data set out; returns its last file."""
     folder.mkdir(parents=True)
-    names = [f"data-{i:05d}-of-{len(parts):05d}.arrow" for i in range(len(parts))]
-    for name, rows in zip(names, parts, strict=True):
-        table = pyarrow.Table.from_pylist(rows) if isinstance(rows, list) else rows
-        with (
-            pyarrow.OSFile(str(folder / name), "wb") as file,
-            pyarrow.ipc.new_stream(file, table.schema) as stream,
-        ):
+    files = [folder / f"data-{number}.arrow" for number in range(len(parts))]
+    for file, table in zip(files, parts, strict=True):
+        with pyarrow.ipc.new_stream(str(file), table.schema) as stream:
             stream.write_table(table)
-    (folder / "state.json").write_text(
-        json.dumps({"_data_files": [{"filename": name} for name in names], "_fingerprint": "x"})
-    )
-    (folder / "dataset_info.json").write_text("{}")
-    return folder
-
-
-def check_rows(folder):
-    first, second = rollouts.read(folder)
-    assert (first.prompt, first.answer, first.question_id) == ("1+1", "2", "7")
-    assert (first.texts, first.rewards.tolist()) == (["2", "3"], [1.0, 0.0])
-    assert (second.question_id, second.texts, second.rewards.tolist()) == ("8", ["4"], [0.5])
-
-
-def test_parquet_with_a_mapping(tmp_path):
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "a.parquet")
-    rollouts.import_rows(
-        "parquet", tmp_path / "a.parquet", tmp_path / "r", mapping=MAPPING, contains=("math/train",)
-    )
-    check_rows(tmp_path / "r")
-    assert rollouts.read(tmp_path / "r").contains == {"math/train"}
-
-
-def test_a_hugging_face_data_set_on_disk(tmp_path):
-    save_to_disk(tmp_path / "d" / "train", ROWS[:1], ROWS[1:])
-    rollouts.import_rows("datasets", tmp_path / "d" / "train", tmp_path / "r", mapping=MAPPING)
-    check_rows(tmp_path / "r")
-    save_to_disk(tmp_path / "d" / "test", ROWS)
-    with pytest.raises(DataError, match="splits test, train"):
-        rollouts.import_rows("datasets", tmp_path / "d", tmp_path / "r")
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "message"),
-    [
-        ("parquet", "none.parquet", "none.parquet"),
-        ("trl", "folder", "folder"),
-        ("datasets", "folder", "a folder of datasets.save_to_disk"),
-        ("datasets", "no/such", "no/such"),
-        ("datasets", "bad", "data-00000-of-00001.arrow cannot be read as an Arrow stream"),
-        ("datasets", "gone", "data-00000-of-00001.arrow is missing, which .*state.json lists"),
-        ("parquet", "empty.parquet", "empty.parquet has no groups"),
-    ],
-)
-def test_files_that_cannot_be_read_are_named(tmp_path, kind, name, message):
-    pyarrow.parquet.write_table(
-        pyarrow.table({"prompt": pyarrow.array([], pyarrow.string())}), tmp_path / "empty.parquet"
-    )
-    (tmp_path / "folder").mkdir()
-    (save_to_disk(tmp_path / "bad", ROWS) / "data-00000-of-00001.arrow").write_bytes(b"x" * 50)
-    (save_to_disk(tmp_path / "gone", ROWS) / "data-00000-of-00001.arrow").unlink()
-    with pytest.raises(DataError, match=message):
-        rollouts.import_rows(kind, tmp_path / name, tmp_path / "r")
-
-
-def test_wrong_rows_name_the_row(tmp_path):
-    pyarrow.parquet.write_table(
-        pyarrow.Table.from_pylist([*ROWS, {**ROWS[0], "problem": "3+3", "response": None}]),
-        tmp_path / "a.parquet",
-    )
-    with pytest.raises(DataError, match="a.parquet, row 4: field .*text"):
-        rollouts.import_rows("parquet", tmp_path / "a.parquet", tmp_path / "r", mapping=MAPPING)
+    state = {"_data_files": [{"filename": file.name} for file in files]}
+    (folder / "state.json").write_text(json.dumps(state))
+    return files[-1]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "datasets"])
-def test_two_columns_of_one_name_are_refused(tmp_path, kind):
-    names = ["prompt", "text", "reward", "reward"]
-    table = pyarrow.table([pyarrow.array([value]) for value in ("q", "a", 1.0, 2.0)], names=names)
-    save_to_disk(tmp_path / "a", table)
-    pyarrow.parquet.write_table(table, tmp_path / "a" / "a.parquet")
-    with pytest.raises(DataError, match="two columns have one name"):
-        rollouts.import_rows(kind, tmp_path / "a", tmp_path / "r")
+def test_tables_with_a_mapping(tmp_path, kind):
+    table = pyarrow.Table.from_pylist(ROWS)
+    path = tmp_path / "d" / "train"
+    save_to_disk(path, table[:1], table[1:])
+    if kind == "parquet":
+        path = tmp_path / "a.parquet"
+        pyarrow.parquet.write_table(table, path)
+    how = {"mapping": MAPPING, "contains": ("math/train",)}
+    rollouts.import_rows(kind, path, tmp_path / "r", **how)
+    first, second = reader = rollouts.read(tmp_path / "r")
+    assert (first.prompt, first.answer, first.question_id) == ("1+1", "2", "7")
+    assert (first.texts, first.rewards.tolist()) == (["2", "3"], [1.0, 0.0])
+    assert (second.question_id, second.texts, second.rewards.tolist()) == ("8", ["4"], [0.5])
+    assert reader.contains == {"math/train"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "named"),
+    [
+        ("parquet", "none.parquet", "none.parquet"),
+        ("parquet", "empty.parquet", "empty.parquet"),
+        ("parquet", "null.parquet", "null.parquet, row 3: field .*text"),
+        ("parquet", "twice.parquet", "two columns"),
+        ("trl", "folder", "folder"),
+        ("datasets", "folder", "folder"),
+        ("datasets", "no/such", "no/such"),
+        ("datasets", "splits", "test, train"),
+        ("datasets", "bad", "data-0.arrow"),
+        ("datasets", "gone", "data-0.arrow"),
+        ("datasets", "twice", "two columns"),
+    ],
+)
+def test_files_that_cannot_be_read_are_named(tmp_path, kind, name, named):
+    table = pyarrow.Table.from_pylist(ROWS)
+    twice = pyarrow.table([pyarrow.array([1.0])] * 2, names=["reward", "reward"])
+    null = pyarrow.Table.from_pylist([*ROWS[1:], ROWS[0] | {"problem": "3", "response": None}])
+    for ending, written in (("empty", table[:0]), ("null", null), ("twice", twice)):
+        pyarrow.parquet.write_table(written, tmp_path / f"{ending}.parquet")
+    (tmp_path / "folder").mkdir()
+    save_to_disk(tmp_path / "twice", twice)
+    save_to_disk(tmp_path / "bad", table).write_bytes(b"x" * 50)
+    save_to_disk(tmp_path / "gone", table).unlink()
+    for split in ("test", "train"):
+        save_to_disk(tmp_path / "splits" / split, table)
+    with pytest.raises(DataError, match=named):
+        rollouts.import_rows(kind, tmp_path / name, tmp_path / "r", mapping=MAPPING)
+
+
+def test_types_that_json_has_not_are_kept_or_refused(tmp_path):
+    """Where a group has no such field they are kept, maps as objects and dates as texts."""
+    columns = {
+        "map": pyarrow.array([[("a", 1.0)]], pyarrow.map_(pyarrow.string(), pyarrow.float64())),
+        "date": pyarrow.array([0], pyarrow.timestamp("s")),
+        "bytes": pyarrow.array([b"\xff"]),
+    }
+    row = pyarrow.table({"prompt": ["q"], "text": ["a"], "reward": [1.0]})
+    for name, kept in (("map", {"a": 1.0}), ("date", "1970-01-01 00:00:00"), ("bytes", None)):
+        path = tmp_path / f"{name}.parquet"
+        pyarrow.parquet.write_table(row.append_column(name, columns[name]), path)
+        with nullcontext() if kept else pytest.raises(DataError, match=f"{path.name}, row 1"):
+            rollouts.import_rows("parquet", path, tmp_path / name)
+            assert rollouts.read(tmp_path / name)[0].extra == {name: kept}
