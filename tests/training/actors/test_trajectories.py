@@ -13,32 +13,35 @@ from grre_jax.training.actors.trajectories import Play, environment_seed
 QUESTION = Question("calculator/37+58*19", "37+58*19", "1805")
 
 
-def sampled(play, prompt, position, scripts, ended=True):
+def sampled(play, position, scripts, ended=True):
     """Finished trajectories of a question, of a policy that writes these texts."""
-    address, found = sampling.Address(position), []
+    address = sampling.Address(position)
+    found = []
     for sample, script in enumerate(scripts):
-        tokens, spans, reason = [], [], "turns"
+        tokens = []
+        spans = []
+        mask = []
+        reason = "turns"
         for turn, text in enumerate(script):
             written = play.tokenizer.encode_completion(text)[: None if ended else -1]
             spans.append(sampling.Turn(len(tokens), len(tokens) + len(written), ended))
             tokens += written
+            mask += [True] * len(written)
             observation = play.respond(address, sample, turn, written).result(120)
             if observation is None:
                 reason = "done"
                 break
-            tokens += observation.tokens if turn + 1 < len(script) else ()
-        mask = np.zeros(len(tokens), bool)
-        for start, end, _ in spans:
-            mask[start:end] = True
-        tokens = np.array(tokens, np.int32)
-        spans = tuple(spans)
-        found.append(sampling.Trajectory(address, sample, tokens, mask, {}, spans, reason))
+            if turn + 1 < len(script):
+                tokens += observation.tokens
+                mask += [False] * len(observation.tokens)
+        arrays = (np.array(tokens, np.int32), np.array(mask, bool))
+        found.append(sampling.Trajectory(address, sample, *arrays, {}, tuple(spans), reason))
     return found
 
 
 def group(play, question, position, scripts, **options):
     prompt = play.open(question, position)
-    found = [] if prompt is None else sampled(play, prompt, position, scripts, **options)
+    found = [] if prompt is None else sampled(play, position, scripts, **options)
     fields = play.fields(question, position, found)
     return rollouts.Group(group_id="g", prompt_tokens=prompt, **fields)
 
@@ -54,20 +57,17 @@ def test_a_group_of_trajectories_of_different_lengths():
     assert made.prompt == "37+58*19"
     assert task.tokenizer.decode(made.prompt_tokens) == "37+58*19>"
     assert made.texts == ["37+58=$95>95*19=$1805>1805$", "1805=$", "7$"]
-    assert [task.tokenizer.decode(part) for part in np.split(made.tokens, made.offsets[1:-1])] == (
-        made.texts
-    )
+    tokens = np.split(made.tokens, made.offsets[1:-1])
+    assert [*map(task.tokenizer.decode, tokens)] == made.texts
     assert made.rewards.tolist() == [1, 0, 0] and made.correct.tolist() == [True, False, False]
     assert made.finish_reasons == ["done", "turns", "done"]
     assert made.turns(0) == made.turns(0, "turn_texts") == [(0, 7), (10, 17), (22, 27)]
     assert made.turn_rewards.tolist() == [0, 0, 1, 0, 0]
     assert (made.environment, made.environment_version) == ("calculator", "1")
     assert made.environment_seed == environment_seed(3, 5, 0) != environment_seed(3, 5, 1)
-    assert "".join(np.array(list(made.texts[0]))[made.mask[:27] != 0]) == "37+58=$95*19=$1805$"
-
-
-def test_turns_that_were_cut_have_no_end_token():
-    made = group(playing(tasks.build("calculator"), 1), QUESTION, 0, [["1+1=", "5"]], ended=False)
+    assert "".join(np.array([*made.texts[0]])[made.mask[:27] != 0]) == "37+58=$95*19=$1805$"
+    # Turns that were cut have no end token.
+    made = group(playing(task, 1), QUESTION, 0, [["1+1=", "5"]], ended=False)
     assert made.texts == ["1+1=2>5"] and made.turns(0) == [(0, 4), (6, 7)]
 
 
