@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from grre_jax import rollouts, sampling, tasks
 from grre_jax.tasks import Question
@@ -34,8 +35,16 @@ def sampled(play, position, scripts, ended=True):
             if turn + 1 < len(script):
                 tokens += observation.tokens
                 mask += [False] * len(observation.tokens)
-        arrays = (np.array(tokens, np.int32), np.array(mask, bool))
-        found.append(sampling.Trajectory(address, sample, *arrays, {}, tuple(spans), reason))
+        trajectory = sampling.Trajectory(
+            address,
+            sample,
+            tokens=np.array(tokens, np.int32),
+            mask=np.array(mask, bool),
+            logprobs={},
+            turns=tuple(spans),
+            reason=reason,
+        )
+        found.append(trajectory)
     return found
 
 
@@ -93,20 +102,13 @@ class Bad:
     def environment(self): return self
     def question(self, position): pass
     def evaluation(self, count): return []
-    def reset(self, question, seed): raise ValueError("no beginning")
-    def step(self, action): pass
+    def reset(self, question, seed):
+        if question.answer == "reset": raise ValueError("no beginning")
+        return [{"role": "user", "content": "?"}]
+    def step(self, action): raise ValueError("no step")
 
 def build(): return Bad()
 """
-
-
-def test_an_environment_that_does_not_begin_fails_its_group(tmp_path):
-    (tmp_path / "bad.py").write_text(BAD)
-    task = tasks.build(f"{tmp_path / 'bad.py'}:build")
-    made = group(playing(task, 2), Question("q", "!", ""), 0, [["good"], ["over"]])
-    assert made.prompt == "" and not made.lengths.any() and not len(made.prompt_tokens)
-    assert made.finish_reasons == ["failed"] * 2 and np.isnan(made.rewards).all()
-    assert made.extra["verify_reasons"] == ["ValueError: no beginning"] * 2
 
 
 def test_the_agent_of_the_page_walks_to_its_room(tmp_path):
@@ -121,3 +123,22 @@ def test_the_agent_of_the_page_walks_to_its_room(tmp_path):
     assert goal == int(question.answer) != room
     assert made.rewards.tolist() == [float(goal > room), float(goal < room)]
     assert made.turn_counts.max() == 4 and made.turn_counts.min() == abs(goal - room)
+
+
+@pytest.mark.parametrize(
+    "kind, reason", [("reset", "no beginning"), ("step", "no step"), ("wide", "wide")]
+)
+def test_an_environment_that_fails_fails_its_group(tmp_path, kind, reason):
+    (tmp_path / "bad.py").write_text(BAD)
+    task = tasks.build(f"{tmp_path / 'bad.py'}:build")
+    play = playing(task, 2)
+    question = Question("q", "!", kind)
+    if kind == "wide":  # a prompt over the limit
+        play.open(question, 0)
+        play.give_up(0, "wide")
+        made = rollouts.Group(group_id="g", prompt_tokens=None, **play.fields(question, 0, []))
+    else:
+        made = group(play, question, 0, [["good"], ["over"]])
+    assert made.finish_reasons == ["failed"] * 2 and np.isnan(made.rewards).all()
+    assert all(reason in text for text in made.extra["verify_reasons"])
+    assert made.lengths.any() == (kind == "step")

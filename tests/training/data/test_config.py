@@ -39,17 +39,23 @@ def test_what_is_no_mix_is_refused(mix):
         # A regime is checked only where the run samples.
         ("--regime.offline true --data.max_staleness 2 --data.path p", False, 0),
         ("--regime.staleness 2 --data.max_staleness 2", True, 0),
-        # Other contradictions: config/test_broken.py and config/test_fields.py.
-        ("--data.mix a=0.1,b=0.2,c=0.7 --data.path p", "data.path", None),
-        ("--regime.offline true --data.max_staleness 2", "data.max_staleness", None),
     ],
 )
 def test_a_steps_groups_are_mixed_and_sampled(words, samples, mixed):
-    if mixed is None:
-        with pytest.raises(ConfigError) as caught:
-            override(Config("x"), words.split())
-        assert caught.value.field == samples
-        return
     config = override(Config("x"), words.split())
     assert (config.samples, config.mixed_per_step) == (samples, mixed)
     assert not samples or len(config.schedule(3).samples) == 16 - mixed
+
+
+# Other contradictions: config/test_broken.py and config/test_fields.py.
+@pytest.mark.parametrize(
+    "words, field",
+    [
+        ("--data.mix a=0.1,b=0.2,c=0.7 --data.path p", "data.path"),
+        ("--regime.offline true --data.max_staleness 2", "data.max_staleness"),
+    ],
+)
+def test_fields_that_contradict_each_other_are_refused(words, field):
+    with pytest.raises(ConfigError) as caught:
+        override(Config("x"), words.split())
+    assert caught.value.field == field
