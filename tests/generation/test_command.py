@@ -151,7 +151,7 @@ def test_what_is_no_model_is_named_and_leaves_no_output(tmp_path, capsys, digit_
     for path, more, status, named in (
         (tmp_path, "", 1, str(tmp_path)),
         (tmp_path / "none", "", 1, "none"),
-        (tmp_path / "cut", "", 1, "safetensors"),
+        (tmp_path / "cut", "--max-new-tokens=4", 1, "safetensors"),
         (digit_model, "--dtype=float33", 2, "float33"),
     ):
         assert (

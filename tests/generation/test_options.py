@@ -49,7 +49,7 @@ def test_help_loads_nothing_heavy():
         ("--max-new-tokens 0", "--max-new-tokens"),
         ("--temperature nan", "--temperature"),
         ("--top-p 0", "--top-p"),
-        ("--stop a --stop=", "--stop"),
+        ("--stop a --stop=", "stop"),
     ],
 )
 def test_sampling_parameters_out_of_their_domain_name_the_flag(words, flag, capsys):
