@@ -39,7 +39,7 @@ class Game:
         return turns.Observation(draw.integers(0, 24, draw.choice([0, 1, 3, 20])).tolist())
 
     def __call__(self, address, sample, turn, tokens):
-        asked = (*address, sample, turn, *map(int, tokens))
+        asked = (tuple(address), sample, turn, *map(int, tokens))
         assert self.asked.setdefault(asked[: -len(tokens)], asked) is asked
         return self.threads.submit(self.answer, *asked)
 
@@ -107,7 +107,7 @@ def test_every_turn_is_answered_and_the_first_limit_reached_is_the_reason(model)
     for t in found:
         for number, turn in enumerate(t.turns):
             tokens = t.tokens[turn.start : turn.end].tolist()
-            asked = (*t.address, t.sample, number, *tokens)
+            asked = (tuple(t.address), t.sample, number, *tokens)
             assert game.asked.pop(asked[: -len(tokens)]) == asked
             assert turn.stopped == (tokens[-1] in ENDS)
             assert turn.stopped or len(tokens) == TURN or turn.end == LIMITS.tokens
