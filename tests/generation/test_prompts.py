@@ -36,10 +36,6 @@ def test_a_prompt_goes_through_the_chat_template(chat_model):
     )
 
 
-def test_an_empty_prompt_begins_with_the_models_own_token(digit_model):
-    assert read(digit_model, prompt=("",))[0].tokens == [16]
-
-
 def test_messages(chat_model, tmp_path):
     user = {"role": "user", "content": "a"}
     spoken = {"role": "assistant", "content": "b"}
@@ -81,23 +77,19 @@ def test_a_wrong_line_is_named(chat_model, tmp_path, line, field):
 
 
 def test_a_model_without_a_template(digit_model, tmp_path):
-    (request,) = read(digit_model, prompt=("3+5>",))
-    assert request.tokens == [3, 10, 5, 15]
+    """An empty prompt begins with the model's own token."""
+    found = read(digit_model, prompt=("3+5>", ""))
+    assert [request.tokens for request in found] == [[3, 10, 5, 15], [16]]
     messages = '{"messages": [{"role": "user", "content": "3"}]}'
     for error, named, options in (
         (UsageError, "--prompt 2", {"prompt": ("3", "x")}),
         (DataError, "line 1: field messages", {"lines": messages, "tmp_path": tmp_path}),
         (UsageError, "chat template", {"prompt": ("3",), "system": "Be brief."}),
+        (DataError, r"p\.jsonl", {"lines": "\n \n", "tmp_path": tmp_path}),
+        (DataError, r"none\.jsonl", {"input": str(tmp_path / "none.jsonl")}),
     ):
         with pytest.raises(error, match=named):
             read(digit_model, **options)
-
-
-def test_files_without_prompts(chat_model, tmp_path):
-    with pytest.raises(DataError, match=r"p\.jsonl"):
-        read(chat_model, lines="\n \n", tmp_path=tmp_path)
-    with pytest.raises(DataError, match=r"none\.jsonl"):
-        read(chat_model, input=str(tmp_path / "none.jsonl"))
 
 
 @pytest.mark.parametrize(

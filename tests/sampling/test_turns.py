@@ -25,31 +25,28 @@ class Game:
     """
 
     def __init__(self, shuffled=None):
-        self.asked, self.draw = {}, random.Random(shuffled)
-        self.threads = shuffled and futures.ThreadPoolExecutor(8)
+        self.asked = {}
+        self.draw = random.Random(shuffled)
+        self.threads = futures.ThreadPoolExecutor(8 if shuffled else 1)
+        self.shuffled = shuffled
 
-    def answer(self, address, sample, turn, tokens):
-        seed = hash((tuple(address), sample, turn, *tokens))
-        draw = np.random.default_rng(seed % 2**32)
+    def answer(self, *asked):
+        if self.shuffled:
+            time.sleep(self.draw.random() / 50)
+        draw = np.random.default_rng(hash(asked) % 2**32)
         if draw.random() < 0.15:
             return None
         return turns.Observation(draw.integers(0, 24, draw.choice([0, 1, 3, 20])).tolist())
 
-    def answer_later(self, *asked):
-        time.sleep(self.draw.random() / 50)
-        return self.answer(*asked)
-
-    def __call__(self, *asked):
-        assert asked[:3] not in self.asked
-        self.asked[asked[:3]] = asked[3]
-        if self.threads:
-            return self.threads.submit(self.answer_later, *asked)
-        return answered(self.answer(*asked))
+    def __call__(self, address, sample, turn, tokens):
+        asked = (tuple(address), sample, turn, *map(int, tokens))
+        assert self.asked.setdefault(asked[: -len(tokens)], asked) is asked
+        return self.threads.submit(self.answer, *asked)
 
 
-def answered(observation):
+def answered(tokens):
     future = futures.Future()
-    future.set_result(observation)
+    future.set_result(tokens and turns.Observation(tokens))
     return future
 
 
@@ -86,11 +83,6 @@ def same(a, b):
         np.testing.assert_allclose(a.logprobs[name], b.logprobs[name], atol=1e-4)
 
 
-def gaps(trajectory):
-    """Tokens of each observation."""
-    return [b.start - a.end for a, b in itertools.pairwise(trajectory.turns)]
-
-
 @jax.jit
 def token_logprobs(model, rows, temperature):
     return models.token_logprobs(model, rows, temperature=temperature)
@@ -115,10 +107,11 @@ def test_every_turn_is_answered_and_the_first_limit_reached_is_the_reason(model)
     for t in found:
         for number, turn in enumerate(t.turns):
             tokens = t.tokens[turn.start : turn.end].tolist()
-            assert game.asked.pop((t.address, t.sample, number)) == tokens
+            asked = (tuple(t.address), t.sample, number, *tokens)
+            assert game.asked.pop(asked[: -len(tokens)]) == asked
             assert turn.stopped == (tokens[-1] in ENDS)
             assert turn.stopped or len(tokens) == TURN or turn.end == LIMITS.tokens
-        answer = game.answer(t.address, t.sample, number, tokens)
+        answer = game.answer(*asked)
         if answer is None or len(t.turns) == LIMITS.turns:
             assert t.reason == ("turns" if answer else "done")
         else:
@@ -126,7 +119,8 @@ def test_every_turn_is_answered_and_the_first_limit_reached_is_the_reason(model)
         assert t.turns[-1].end == len(t.tokens) <= LIMITS.tokens
         assert not np.stack([*t.logprobs.values()])[:, ~t.mask].any()
     assert not game.asked
-    assert {0, 20} < {gap for t in found for gap in gaps(t)}
+    gaps = [b.start - a.end for t in found for a, b in itertools.pairwise(t.turns)]
+    assert {0, 20} < {*gaps}
 
 
 def test_stored_logprobs_equal_a_full_forward_pass(model, together):
@@ -159,42 +153,21 @@ def test_the_first_turn_is_the_samplers_completion(model, together):
 
 
 def test_stop_strings_end_turns(model, together):
-    options = {"stop": "b", "decode": lambda ids: "".join("abc"[i % 3] for i in ids)}
-    found = play(model, **options)
+    def decode(ids):
+        return "".join("abc"[i % 3] for i in ids)
+
+    found = play(model, stop="b", decode=decode)
     check_rescored(model, found)
-    stopped = 0
     for t in found.values():
         for turn in t.turns:
-            said = options["decode"](t.tokens[turn.start : turn.end])
+            said = decode(t.tokens[turn.start : turn.end])
             assert "b" not in said[:-1]
-            stopped += said.endswith("b") and len(said) < TURN
             assert turn.stopped or not said.endswith("b")
-    assert stopped > 4
-
-
-def test_prompts_and_observations_are_prefilled_once(model, monkeypatch):
-    filled = {"prefill_prompts": 0, "prefill_observations": 0}
-
-    def counting(name, run, slot_of):
-        def counted(*arguments):
-            filled[name] += int((slot_of(arguments) >= 0).sum())
-            return run(*arguments)
-
-        monkeypatch.setattr(turns.programs, name, counted)
-
-    counting("prefill_prompts", turns.programs.prefill_prompts, lambda given: given[4])
-    counting(
-        "prefill_observations", turns.programs.prefill_observations, lambda given: given[3].slot
-    )
-    found = play(model)
-    # An observation of 20 tokens is one piece, and an empty one is none.
-    pieces = sum(gap > 0 for t in found.values() for gap in gaps(t))
-    assert filled == {"prefill_prompts": len(PROMPTS), "prefill_observations": pieces}
 
 
 def test_long_observations_are_prefilled_in_pieces(model, monkeypatch):
     def respond(address, sample, turn, tokens):
-        return answered(None if turn else turns.Observation(list(range(23))))
+        return answered(None if turn else [*range(23)])
 
     whole = play(model, respond)
     monkeypatch.setattr(turns, "PIECES", (16,))
@@ -202,25 +175,31 @@ def test_long_observations_are_prefilled_in_pieces(model, monkeypatch):
         same(t, whole[at])
 
 
-def test_what_is_refused(model):
-    def respond(address, sample, turn, tokens):
-        return answered(turns.Observation([3, 24]))
-
-    twice = [turns.Opening(turns.Address(3), [1], range(2))] * 2
-    arguments = (LIMITS, sampling.SamplingParams())
-    for named, call in {
-        "observation after turn 0 of sample 2": lambda: play(model, respond, only=(0, 2)),
-        "turns": lambda: turns.Limits(turns=0, tokens=1),
-        "once": lambda: turns.sample_trajectories(
-            model, twice, respond, *arguments, key=KEY, rows=1
+@pytest.mark.parametrize(
+    "named, options",
+    [
+        (
+            "observation after turn 0 of sample 2",
+            {"respond": lambda *_: answered([3, 24]), "only": (0, 2)},
         ),
-        "rows": lambda: play(model, rows=0),
-        "cache_dtype": lambda: play(model, cache_dtype="int8"),
-        "decode": lambda: play(model, stop="a"),
-        "prompt 0 has 17 tokens": lambda: play(model, prompts=[[1] * 17]),
-    }.items():
-        with pytest.raises(ValueError, match=named):
-            call()
+        ("rows", {"rows": 0}),
+        ("cache_dtype", {"cache_dtype": "int8"}),
+        ("decode", {"stop": "a"}),
+        ("prompt 0 has 17 tokens", {"prompts": [[1] * 17]}),
+    ],
+)
+def test_what_is_refused(model, named, options):
+    with pytest.raises(ValueError, match=named):
+        play(model, **options)
+
+
+def test_limits_and_openings_are_checked(model):
+    with pytest.raises(ValueError, match="turns"):
+        turns.Limits(turns=0, tokens=1)
+    twice = [turns.Opening(turns.Address(3), [1], range(2))] * 2
+    params = sampling.SamplingParams()
+    with pytest.raises(ValueError, match="once"):
+        turns.sample_trajectories(model, twice, Game(), LIMITS, params, key=KEY, rows=1)
 
 
 SHARDED = """

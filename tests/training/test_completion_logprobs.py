@@ -39,16 +39,9 @@ def scorer():
     return lambda groups, **options: score_groups(graph, params, groups, mesh, **options), reference
 
 
-def assert_equal(got, expected):
-    assert len(got) == len(expected)
-    for a, b in zip(got, expected, strict=True):
-        assert a.dtype == np.float32
-        np.testing.assert_allclose(a, b, atol=2e-5)
-
-
 def test_scores_are_those_of_the_forward_pass(scorer, make_group):
     """Groups of other sizes and limits, more than one call, an observation inside a completion,
-    one group that fills its row.
+    one group that fills its row, and one that is cut over rows, each with the prompt.
     """
     score, reference = scorer
     groups = [
@@ -58,20 +51,16 @@ def test_scores_are_those_of_the_forward_pass(scorer, make_group):
         make_group(3, prompt=2, lengths=(3, 2), mask=[1, 0, 1, 0, 0]),
         make_group(4, prompt=6, lengths=(40,)),
     ]
-    assert_equal(score(groups, groups_per_call=2), reference(groups))
-    assert_equal(score(groups[:1], temperature=0.6), reference(groups[:1], 0.6))
-
-
-def test_nothing_to_score(scorer):
-    assert scorer[0]([]) == []
-
-
-@pytest.mark.parametrize("calls", [1, 3])
-def test_groups_may_be_cut_over_rows(scorer, make_group, calls):
-    """A row shorter than a group: its completions lie in several rows, each with the prompt."""
-    score, reference = scorer
-    groups = [make_group(n, prompt=4, lengths=(10, 12, 9, 11)) for n in range(3)]
-    assert_equal(score(groups, pack_length=20, groups_per_call=calls), reference(groups))
+    for some, temperature, options in (
+        (groups, 1.0, {"groups_per_call": 2}),
+        (groups[2:], 1.0, {"pack_length": 46}),
+        (groups[:1], 0.6, {}),
+        ([], 1.0, {}),
+    ):
+        found = score(some, temperature=temperature, **options)
+        for values, expected in zip(found, reference(some, temperature), strict=True):
+            assert values.dtype == np.float32
+            np.testing.assert_allclose(values, expected, atol=2e-5)
 
 
 def test_data_of_any_lengths_compiles_few_programs(make_group, monkeypatch):

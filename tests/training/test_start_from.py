@@ -15,9 +15,10 @@ from grre_jax.models.checkpoints import adapters
 from grre_jax.training import build
 from grre_jax.training.checkpoints.folder import listed
 from grre_jax.training.loop import train
+from grre_jax.training.optimizer import make_optimizer
 from grre_jax.training.start_from import find
 
-from ..run_processes import restored
+from ..run_processes import first_state, restored
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -59,20 +60,25 @@ def test_it_has_the_policy_and_the_moments_of_the_last_checkpoint(tiny_run, make
 
 
 def test_another_optimizer_begins_without_moments(tiny_run, make):
-    folder = train(make(f"{tiny_run}:0", "--optimizer.name lion"))
-    first = restored(folder, 0)
-    jax.tree.map(np.testing.assert_array_equal, first.params, restored(tiny_run, 0).params)
-    assert not any(np.any(leaf) for leaf in jax.tree.leaves(first.opt_state))
-    provenance = json.loads((folder / "provenance.json").read_text())
-    assert provenance["start_from"] == {"run": str(tiny_run), "step": 0, "moments": False}
+    config = make(f"{tiny_run}:0", "--optimizer.name lion")
+    parts = build.build(config)
+    start = find(config, parts)
+    assert start.provenance() == {"run": str(tiny_run), "step": 0, "moments": False}
+    _, like = first_state(parts)
+    state = start.state(like, make_optimizer(config.optimizer), parts.mesh)
+    jax.tree.map(np.testing.assert_array_equal, state.params, restored(tiny_run, 0).params)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(state.opt_state))
 
 
 def test_a_folder_that_cannot_be_started_from_is_refused_before_anything_is_made(
-    tiny_run, make, tmp_path
+    tiny_run, make, tmp_path, monkeypatch
 ):
+    """Low-rank terms belong to their base, and an adapter's own embedding or head is part of it."""
     bare = tmp_path / "bare"
     bare.mkdir()
     shutil.copy(tiny_run / "config.json", bare)
+    own = dataclasses.replace(make(f"{tiny_run}:8"), run_dir=str(tiny_run))
+    parts = build.build(make(tiny_run))
     for config, error, named in (
         (make(tmp_path / "nowhere"), DataError, "nowhere"),
         (make(bare), DataError, "start_from"),
@@ -80,28 +86,13 @@ def test_a_folder_that_cannot_be_started_from_is_refused_before_anything_is_made
         (make(tiny_run, "--model.hidden_size 24"), UsageError, "start_from"),
     ):
         with pytest.raises(error, match=named):
-            train(config)
-        assert not (tmp_path / "run").exists()
-
-
-def test_low_rank_terms_belong_to_their_base(tiny_run, make, tmp_path, monkeypatch):
-    config = make(tiny_run)
-    parts = build.build(config)
-    shape = build.model_shape(config)[0], "rank 4"
-    monkeypatch.setattr(build, "model_shape", lambda config: shape)
-    assert find(config, parts).step == 8
-    other = make(tiny_run, "--model.path elsewhere")
-    with pytest.raises(UsageError, match=r"model\.path"):
-        find(other, parts)
-    # An adapter's own embedding or head is part of the base.
-    monkeypatch.setattr(adapters, "saved_parameters", lambda folder: {"head"})
-    adapted = make(tiny_run, "--model.adapter there")
-    with pytest.raises(UsageError, match=r"model\.adapter"):
-        find(adapted, parts)
-
-
-def test_overwriting_the_run_that_it_starts_from_is_refused(tiny_run, make):
-    config = dataclasses.replace(make(f"{tiny_run}:8"), run_dir=str(tiny_run))
+            find(config, parts)
     with pytest.raises(UsageError, match="start_from"):
-        train(config, overwrite=True)
+        train(own, overwrite=True)
     assert listed(tiny_run / "checkpoints")[-1] == 8
+    monkeypatch.setattr(build, "model_shape", lambda config: ("shape", "rank 4"))
+    monkeypatch.setattr(adapters, "saved_parameters", lambda folder: {"head"})
+    assert find(make(tiny_run), parts).step == 8
+    for field in ("model.path", "model.adapter"):
+        with pytest.raises(UsageError, match=field):
+            find(make(tiny_run, f"--{field} elsewhere"), parts)

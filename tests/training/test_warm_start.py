@@ -3,15 +3,13 @@ questions.
 """
 
 import dataclasses
-import io
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
-from rich.console import Console
 
 from grre_jax import rollouts, sampling
-from grre_jax.config import DataConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.encoding import encode
 from grre_jax.tasks import Question
@@ -19,6 +17,7 @@ from grre_jax.training import build
 from grre_jax.training.actors.calls import training_calls
 from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.prompts import evaluation_questions
+from grre_jax.training.config.overrides import override
 from grre_jax.training.evaluation.evaluate import evaluate, make_evaluator
 from grre_jax.training.loop import compile_calls
 from grre_jax.training.runtime.stopping import StopRequest
@@ -30,15 +29,14 @@ from grre_jax.training.warm_start import (
     warm_start,
 )
 
-from ..run_processes import first_state
+from ..run_processes import first_state, quiet
 from .runtime.test_delayed_metrics import Log
 
 
 def start(parts, folder):
     graph, state = first_state(parts)
     log = Log()
-    console = Console(file=io.StringIO())
-    rest = (log, StopRequest(), console, Stopwatch(), lambda: None)
+    rest = (log, StopRequest(), quiet(), Stopwatch(), lambda: None)
     return warm_start(parts, graph, state.params, folder, *rest), log.rows
 
 
@@ -68,51 +66,43 @@ def test_demonstrations_are_sealed_once_and_imitated(parts, tmp_path):
 
 
 def test_demonstrations_of_a_batch_are_those_made_one_by_one(parts):
-    class OneByOne:
-        name, tokenizer, question = "arithmetic", parts.tokenizer, parts.task.question
-
-    alone = dataclasses.replace(parts, task=OneByOne())
     positions = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + 20)
+
     together = list(map(encode, _demonstration_groups(parts, positions)))
+    task = SimpleNamespace(
+        name="arithmetic", tokenizer=parts.tokenizer, question=parts.task.question
+    )
+    alone = dataclasses.replace(parts, task=task)
     assert together == list(map(encode, _demonstration_groups(alone, positions)))
-
-
-def test_a_task_without_demonstrations_is_named(parts, tmp_path):
-    class Silent:
-        name = "silent"
-        tokenizer = parts.tokenizer
-        question = staticmethod(lambda position: Question("q", "1+1>", "2"))
-
-    with pytest.raises(UsageError, match=r"task silent .*warm_start\.steps"):
-        start(dataclasses.replace(parts, task=Silent()), tmp_path)
+    task.question = lambda position: Question("q", "1+1>", "2")
+    with pytest.raises(UsageError, match=r"warm_start\.steps"):
+        list(_demonstration_groups(alone, positions))
 
 
 def test_overlong_demonstrations_are_left_out_or_refused(parts, tmp_path, caplog):
-    class Mixed:
-        name, tokenizer = "mixed", parts.tokenizer
+    def question(position):
+        n = position - DEMONSTRATIONS_FROM
+        found = dataclasses.replace(parts.task.question(position), question_id=f"mixed-{n}")
+        if n in (0, 7):
+            return dataclasses.replace(found, prompt="1+" + found.prompt)
+        return dataclasses.replace(found, demonstration="1234") if n in (3, 20, 30) else found
 
-        def question(self, position):
-            n = position - DEMONSTRATIONS_FROM
-            found = dataclasses.replace(parts.task.question(position), question_id=f"mixed-{n}")
-            if n in (0, 7):
-                return dataclasses.replace(found, prompt="1+" + found.prompt)
-            return dataclasses.replace(found, demonstration="1234") if n in (3, 20, 30) else found
+    task = SimpleNamespace(name="mixed", tokenizer=parts.tokenizer, question=question)
+    mixed = dataclasses.replace(parts, task=task)
 
-    mixed = dataclasses.replace(parts, task=Mixed())
-
-    def check(**fields):
-        config = dataclasses.replace(parts.config, **fields)
+    def check(words=""):
+        config = override(parts.config, words.split())
         check_demonstrations(dataclasses.replace(mixed, config=config))
 
     check()
     with pytest.raises(DataError, match=r"mixed-0.*mixed-7.*data\.overlong"):
-        check(data=DataConfig(overlong="refuse"))
+        check("--data.overlong refuse")
     with pytest.raises(DataError, match=r"sampling\.max_new_tokens = 1"):
-        check(sampling=dataclasses.replace(parts.config.sampling, max_new_tokens=1))
+        check("--sampling.max_new_tokens 1")
     (tmp_path / "run").mkdir()
-    _, rows = start(mixed, tmp_path / "run")
+    start(mixed, tmp_path / "run")
     kept = [g.position - DEMONSTRATIONS_FROM for g in rollouts.read(tmp_path / "run/warm_start")]
-    assert kept == [n for n in range(40) if n not in (0, 3, 7, 20, 30)] and len(rows) == 12
+    assert kept == [n for n in range(40) if n not in (0, 3, 7, 20, 30)]
     named = " ".join(record.getMessage() for record in caplog.records)
     assert all(named.count(f"mixed-{n} (") == 1 for n in (0, 3, 7, 20, 30))
 

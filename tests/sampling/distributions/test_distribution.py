@@ -18,15 +18,14 @@ def distribution_of(temperature, top_k, top_p, min_p):
     return SamplingDistribution.of(SamplingParams(temperature, top_k, top_p, min_p))
 
 
+sample = jax.jit(SamplingDistribution.sample)
+
+
 @jax.jit
-def _draw(distribution, logits):
-    uniforms = jax.random.uniform(jax.random.key(0), (DRAWS, 2))
-    return distribution.sample(uniforms, jnp.broadcast_to(logits, (DRAWS, logits.size)))
-
-
 def draw(distribution, logits):
     """Tokens from one row of logits, with their scores."""
-    return jax.device_get(_draw(distribution, jnp.asarray(logits)))
+    uniforms = jax.random.uniform(jax.random.key(0), (DRAWS, 2))
+    return distribution.sample(uniforms, jnp.broadcast_to(logits, (DRAWS, logits.size)))
 
 
 @jax.jit
@@ -63,19 +62,10 @@ def test_the_composition_equals_numpy_and_is_what_is_drawn(
     scores = np.asarray(log_prob(distribution_of(*numbers), jnp.asarray(logits)))
     np.testing.assert_array_equal(np.isfinite(scores), expected > 0)
     np.testing.assert_allclose(np.exp(scores, dtype=np.float64), expected, atol=1e-6)
-    tokens, drawn = draw(distribution_of(*numbers), logits)
+    tokens, drawn = jax.device_get(draw(distribution_of(*numbers), logits))
     assert (expected[tokens] > 0).all()
     assert (np.bincount(tokens, minlength=19)[expected > 0.01] > 0).all()
     np.testing.assert_allclose(drawn["sampling"], scores[tokens], atol=2e-6)
-
-
-def test_every_token_of_a_large_vocabulary_can_be_reached():
-    """A flat vocabulary of 2**18: one float32 uniform against one float32 sum would round many
-    tokens away.
-    """
-    uniforms = jax.random.uniform(jax.random.key(0), (64, 2))
-    tokens = np.asarray(jax.jit(SamplingDistribution().sample)(uniforms, jnp.zeros((64, 2**18)))[0])
-    assert len(np.unique(tokens)) >= 63 and (tokens % 2).sum() in range(16, 49)
 
 
 @pytest.mark.parametrize("uniform", [0.0, 0.5, 1 - 2**-24])
@@ -85,8 +75,8 @@ def test_a_token_that_cannot_be_drawn_is_not(numbers, uniform):
     live = np.random.default_rng(0).random((20, 130)) < 0.05
     live[:, 77] = True
     logits = np.where(live, 1.0, [[-np.inf], [-200.0]] * 10).astype(np.float32)
-    sample = jax.jit(distribution_of(*numbers).sample)
-    tokens, scores = sample(jnp.full((20, 2), uniform, jnp.float32), logits)
+    uniforms = np.full((20, 2), uniform, np.float32)
+    tokens, scores = sample(distribution_of(*numbers), uniforms, logits)
     assert live[np.arange(20), tokens].all()
     assert all(np.isfinite(x).all() for x in scores.values())
 
@@ -99,10 +89,9 @@ def test_a_low_temperature_costs_no_digits(temperature, numbers):
     """
     random = np.random.default_rng(0)
     logits = random.normal(scale=20, size=(64, 1000)).astype(np.float32)
-    logits[:, 1] = logits[:, 0] = logits.max(1)  # a tie, which no temperature parts
+    logits[:, :2] = logits.max(1, keepdims=True)  # a tie, which no temperature parts
     uniforms = random.random((64, 2)).astype(np.float32)
-    sample = jax.jit(distribution_of(temperature, *numbers).sample)
-    tokens, scores = jax.device_get(sample(uniforms, logits))
+    tokens, scores = sample(distribution_of(temperature, *numbers), uniforms, logits)
     far = (logits.astype(float) - logits.max(1, keepdims=True)) / float(np.float32(temperature))
     expected = (far - np.log(np.exp(far).sum(1, keepdims=True)))[np.arange(64), tokens]
     for name in ("behavior", "sampling"):
@@ -114,8 +103,8 @@ def test_a_low_temperature_costs_no_digits(temperature, numbers):
 def test_greedy_takes_the_argmax_and_has_no_ratio():
     """The first of those that are equal, as argmax does, whatever else is set."""
     logits = jnp.round(3 * jax.random.normal(jax.random.key(0), (50, 40))) / 3
-    greedy = distribution_of(0.0, 3, 0.5, 0.1)
-    tokens, scores = jax.jit(greedy.sample)(jax.random.uniform(jax.random.key(1), (50, 2)), logits)
+    uniforms = jax.random.uniform(jax.random.key(1), (50, 2))
+    tokens, scores = sample(distribution_of(0.0, 3, 0.5, 0.1), uniforms, logits)
     assert ((logits == logits.max(-1, keepdims=True)).sum(-1) > 1).any()
     np.testing.assert_array_equal(tokens, logits.argmax(-1))
     assert not scores["sampling"].any() and not scores["behavior"].any()

@@ -2,7 +2,6 @@
 several tokens.
 """
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +9,15 @@ from hypothesis import strategies as st
 from grre_jax.sampling.text.incremental_text import IncrementalText
 
 TEXT = "naïve 中文 😀 cost $1,234.50\n\n  x**2 👨‍👩‍👧 İ"
+
+
+def read(decode, tokens, step):
+    """The pieces, which make the whole text."""
+    reader = IncrementalText(decode)
+    pieces = [reader.push(tokens[start : start + step]) for start in range(0, len(tokens), step)]
+    pieces.append(reader.finish())
+    assert "".join(pieces) == decode(tokens) and reader.finish() == ""
+    return pieces
 
 
 def byte_level():
@@ -25,6 +33,9 @@ def byte_level():
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     tokenizer.add_special_tokens([tokenizers.AddedToken("<|end|>", special=True)])
     return lambda text: tokenizer.encode(text).ids, tokenizer.decode
+
+
+BYTES = byte_level()
 
 
 def sentence_pieces():
@@ -59,16 +70,6 @@ def coder(request):
     return request.param()
 
 
-@pytest.mark.parametrize("step", [1, 3, 1000])
-def test_the_pieces_make_the_text(coder, step):
-    encode, decode = coder
-    tokens, reader = encode(TEXT), IncrementalText(decode)
-    assert len(tokens) > 50 and decode(tokens) == TEXT
-    pieces = [reader.push(tokens[start : start + step]) for start in range(0, len(tokens), step)]
-    assert "".join(pieces) + reader.finish() == TEXT
-    assert not any("\ufffd" in piece for piece in pieces) and reader.finish() == ""
-
-
 def test_special_tokens_have_no_text_and_are_no_context(coder):
     """A leading space is dropped at the beginning of a text only; a special token before it does
     not make it one.
@@ -84,21 +85,21 @@ def test_special_tokens_have_no_text_and_are_no_context(coder):
 @given(st.lists(st.integers(0, 255), max_size=30), st.integers(1, 5))
 def test_any_bytes(codes, step):
     """Bytes that are no text too: nothing is lost or doubled."""
-    decode = CODER[1]
-    reader = IncrementalText(decode)
-    pieces = [
-        reader.push(np.array(codes[start : start + step])) for start in range(0, len(codes), step)
-    ]
-    assert "".join(pieces) + reader.finish() == decode(codes)
-
-
-CODER = byte_level()
+    read(BYTES[1], codes, step)
 
 
 def test_the_cost_of_a_token_does_not_grow():
-    encode, decode = byte_level()
+    encode, decode = BYTES
     decoded = []
     reader = IncrementalText(lambda tokens: decoded.append(len(tokens)) or decode(tokens))
     for token in encode("plain words " * 40):
         reader.push([token])
     assert max(decoded) <= 3
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_the_pieces_make_the_text(coder, step):
+    encode, decode = coder
+    tokens = encode(TEXT)
+    assert len(tokens) > 50 and decode(tokens) == TEXT
+    assert not any("\ufffd" in piece for piece in read(decode, tokens, step))

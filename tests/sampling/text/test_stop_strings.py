@@ -29,36 +29,8 @@ def in_chunks(stops, tokens, step, prompt=0, sample=0):
 
 
 def by_hand(strings, tokens, decode):
-    return next(
-        (n for n in range(1, len(tokens) + 1) if any(s in decode(tokens[:n]) for s in strings)),
-        None,
-    )
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(st.sampled_from(range(len(WORDS))), min_size=1, max_size=20),
-    st.lists(
-        st.sampled_from(["abba", "\n\nQ:", "bb", "Qend", "cabcab", "b \n"]), min_size=1, max_size=3
-    ),
-    st.integers(1, 6),
-)
-def test_against_searching_after_every_token(tokens, strings, step):
-    assert in_chunks(StopStrings(strings, decode), tokens, step) == by_hand(strings, tokens, decode)
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.text("a中文😀é", min_size=1, max_size=12),
-    st.text("a中文😀é", min_size=1, max_size=3),
-    st.integers(1, 9),
-)
-def test_characters_of_several_tokens(text, string, step):
-    tokens = list(text.encode())
-    kept = in_chunks(StopStrings([string], decode_bytes), tokens, step)
-    assert kept == by_hand([string], tokens, decode_bytes)
-    if string in text:
-        assert kept == len(text[: text.index(string) + len(string)].encode())
+    texts = [decode(tokens[:n]) for n in range(len(tokens) + 1)]
+    return next((n for n, text in enumerate(texts) if any(s in text for s in strings)), None)
 
 
 def test_a_stop_string_in_a_token_that_begins_another_character():
@@ -94,3 +66,29 @@ def test_every_token_is_decoded_a_few_times_only():
 
     assert in_chunks(StopStrings(["\n\nQ:"], counting), [0, 1, 8] * 200, 10) is None
     assert sum(decoded) <= 4 * 600
+
+
+# Tokens, stop strings and how they are decoded: words of several characters, and characters of
+# several tokens.
+SHORT = st.text("a中文😀é", min_size=1, max_size=3)
+
+
+CASES = st.one_of(
+    st.tuples(
+        st.lists(st.sampled_from(range(len(WORDS))), min_size=1, max_size=20),
+        st.lists(st.sampled_from(["abba", "\n\nQ:", "bb", "Qend", "cabcab", "b \n"]), min_size=1),
+        st.just(decode),
+    ),
+    st.tuples(
+        st.text("a中文😀é", min_size=1, max_size=12).map(lambda text: list(text.encode())),
+        st.lists(SHORT, min_size=1, max_size=2),
+        st.just(decode_bytes),
+    ),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(CASES, st.integers(1, 9))
+def test_against_searching_after_every_token(case, step):
+    tokens, strings, decode = case
+    assert in_chunks(StopStrings(strings, decode), tokens, step) == by_hand(strings, tokens, decode)

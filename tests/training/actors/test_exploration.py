@@ -1,7 +1,6 @@
 """What is drawn, verified and sealed at the same time, by the order of events."""
 
 import threading
-from concurrent.futures import Future
 from types import SimpleNamespace
 
 import numpy as np
@@ -49,30 +48,21 @@ def explored(tmp_path, make_group):
     return run
 
 
-@pytest.fixture
-def sealing(monkeypatch):
-    """`sealing(at)`: `at("seal", position)` is called as a data set begins to be written."""
-
-    def note(at):
-        write = rollouts.write
-
-        def noted(folder, groups, **options):
-            at("seal", groups[0].position)
-            return write(folder, groups, **options)
-
-        monkeypatch.setattr(exploration.rollouts, "write", noted)
-
-    return note
-
-
-def test_a_call_is_drawn_while_the_last_is_verified_and_the_one_before_is_sealed(explored, sealing):
+def test_a_call_is_drawn_while_the_last_is_verified_and_the_one_before_is_sealed(
+    explored, monkeypatch
+):
     together = threading.Barrier(3, timeout=PATIENCE)  # all three are there, or none goes on
+    write = rollouts.write
 
     def at(event, position):
         if (event, position) in {("draw", 2), ("verify", 1), ("seal", 0)}:
             together.wait()
 
-    sealing(at)
+    def noted(folder, groups, **options):
+        at("seal", groups[0].position)
+        return write(folder, groups, **options)
+
+    monkeypatch.setattr(exploration.rollouts, "write", noted)
     count, reader = explored([[0], [1], [2]], at=at, each=True)
     assert count == 3 and [group.position for group in reader] == [0, 1, 2]
     assert [entry.groups for entry in reader.datasets] == [1, 1, 1]
@@ -87,29 +77,6 @@ def test_an_error_of_a_verifier_ends_the_exploration_and_what_was_sealed_stays(e
         explored([[0], [1], [2], [3], [4]], at=at, each=True)
     sealed = {group.position for group in explored([])[1]}
     assert 0 in sealed and 1 not in sealed
-
-
-def test_waiting_ends_with_its_condition_or_with_nothing_under_way():
-    with Backlog() as backlog:
-        gate, looks = threading.Event(), []
-
-        def between():
-            looks.append(None)
-            gate.set()
-
-        sealed = backlog.seal(lambda: gate.wait(PATIENCE))
-        backlog.wait(lambda: True)
-        assert not sealed.done()
-        backlog.wait(between=between)
-        assert sealed.result() and looks
-        looks.clear()
-        backlog.wait(between=between)  # nothing is under way
-        assert not looks
-        failed = Future()
-        failed.set_exception(DataError("it failed"))
-        backlog.follow(failed)
-        with pytest.raises(DataError, match="it failed"):
-            backlog.wait()
 
 
 def test_the_sampler_is_at_most_two_calls_ahead_of_verification(explored):

@@ -1,6 +1,7 @@
 """From questions to recorded groups, and what is sealed of them."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -50,80 +51,54 @@ def groups(drawn):
     return drawn()
 
 
-def test_a_group_holds_what_was_asked_and_sampled(explorer, groups):
-    explorer, _ = explorer
+def test_a_group_holds_what_was_asked_and_sampled(explorer, drawn, groups):
+    explorer, params = explorer
+    behavior = score_groups(explorer.graph, params, groups, explorer.mesh, temperature=0.9)
+    policy = score_groups(explorer.graph, params, groups, explorer.mesh)
     for position, group in enumerate(groups):
         question = explorer.task.question(position)
         for name in ("prompt", "answer", "question_id"):
             assert getattr(group, name) == getattr(question, name)
-        assert group.position == position and group.policy_version.tolist() == [3] * 4
+        assert (group.position, group.attempt, group.extra) == (position, 0, {})
+        assert (group.temperature, group.top_k, group.seed) == (0.9, 12, 11)
         assert group.prompt_tokens.tolist() == explorer.tokenizer.encode_prompt(question)
-        settings = (group.temperature, group.top_k, group.top_p, group.min_p, group.seed)
-        assert settings == (0.9, 12, 1.0, 0.0, 11)
-        assert group.mask.all() and group.attempt == 0 and group.extra == {}
-        for k, text in enumerate(group.texts):
-            tokens = group.tokens[group.offsets[k] : group.offsets[k + 1]]
-            assert text == explorer.tokenizer.decode(tokens) and len(tokens) == group.lengths[k]
+        assert group.mask.all() and group.policy_version.tolist() == [3] * 4
+        np.testing.assert_allclose(group.behavior_logprobs, behavior[position], atol=1e-4)
+        np.testing.assert_allclose(group.policy_logprobs, policy[position], atol=1e-4)
+        # top_k makes what it keeps likelier
+        assert (group.sampling_logprobs >= group.behavior_logprobs - 1e-5).all()
+        for k, tokens in enumerate(np.split(group.tokens, group.offsets[1:-1])):
+            assert group.texts[k] == explorer.tokenizer.decode(tokens)
             assert (group.finish_reasons[k] == "stop") == (tokens[-1] in explorer.tokenizer.eos_ids)
-            assert group.rewards[k] == explorer.task.verify(question, text).reward
+            assert group.rewards[k] == explorer.task.verify(question, group.texts[k]).reward
+    assert max((g.sampling_logprobs - g.behavior_logprobs).max() for g in groups) > 1e-3
     reasons = {reason for group in groups for reason in group.finish_reasons}
     assert reasons == {"stop", "length"} and len({group.group_id for group in groups}) == 10
-
-
-def test_log_probs_mean_what_they_say(explorer, groups):
-    explorer, params = explorer
-    behavior = score_groups(explorer.graph, params, groups, explorer.mesh, temperature=0.9)
-    policy = score_groups(explorer.graph, params, groups, explorer.mesh)
-    for group, at_temperature, plain in zip(groups, behavior, policy, strict=True):
-        np.testing.assert_allclose(group.behavior_logprobs, at_temperature, atol=1e-4)
-        np.testing.assert_allclose(group.policy_logprobs, plain, atol=1e-4)
-        assert (
-            group.sampling_logprobs >= group.behavior_logprobs - 1e-5
-        ).all()  # top_k makes what it keeps likelier
-    assert max((g.sampling_logprobs - g.behavior_logprobs).max() for g in groups) > 1e-3
-
-
-def test_rounded_weights_are_another_behaviour_policy(explorer, drawn):
-    explorer, params = explorer
-    (group,) = drawn(1, config=dataclasses.replace(explorer.config, weight_dtype="int8"))
-    (learner,) = score_groups(explorer.graph, params, [group], explorer.mesh, temperature=0.9)
-    assert group.engine.endswith("int8")
-    assert np.abs(learner - group.behavior_logprobs).mean() > 1e-4
+    for options in ({"attempt": 1}, {"purpose": Purpose.EVALUATE}):
+        assert [g.texts for g in drawn(**options)] != [g.texts for g in groups]
+    config = dataclasses.replace(explorer.config, weight_dtype="int8")
+    assert drawn(1, config=config)[0].engine.endswith("int8")
 
 
 def test_stop_strings_cut_texts_before_they_are_judged(explorer, drawn, groups):
     explorer, _ = explorer
     stop = next(text[1] for group in groups for text in group.texts if len(text) > 2)
     cut = drawn(config=dataclasses.replace(explorer.config, stop=(stop,)))
-    changed = 0
     for position, (whole, group) in enumerate(zip(groups, cut, strict=True)):
         question = explorer.task.question(position)
         for k, text in enumerate(whole.texts):
             kept = text.index(stop) + 1 if stop in text else whole.lengths[k]
-            changed += stop in text
-            assert group.texts[k] == text.partition(stop)[0]
-            tokens = group.tokens[group.offsets[k] : group.offsets[k + 1]]
-            assert tokens.tolist() == whole.tokens[whole.offsets[k] :][:kept].tolist()
+            assert group.texts[k] == text.partition(stop)[0] and group.lengths[k] == kept
             assert group.finish_reasons[k] == ("stop" if stop in text else whole.finish_reasons[k])
             assert group.rewards[k] == explorer.task.verify(question, group.texts[k]).reward
-    assert changed
-
-
-def test_attempts_and_purposes_draw_anew(drawn, groups):
-    for options in ({"attempt": 1}, {"purpose": Purpose.EVALUATE}):
-        assert [g.texts for g in drawn(6, **options)] != [g.texts for g in groups[:6]]
 
 
 @pytest.mark.parametrize(
     "tokens, name", [([1] * 5, "sampling.max_prompt_tokens"), ([999, 1], "token 999")]
 )
-def test_a_prompt_that_the_model_cannot_read_is_named(explorer, drawn, tokens, name):
-    class Another(type(explorer[0].tokenizer)):
-        def encode_prompt(self, question):
-            return tokens
-
+def test_a_prompt_that_the_model_cannot_read_is_named(drawn, tokens, name):
     with pytest.raises(DataError, match=name):
-        drawn(1, tokenizer=Another(explorer[0].tokenizer.characters))
+        drawn(1, tokenizer=SimpleNamespace(encode_prompt=lambda question: tokens))
 
 
 def seal(explorer, folder, positions, **options):
@@ -138,14 +113,12 @@ def seal(explorer, folder, positions, **options):
 
 
 def test_only_what_is_missing_is_sampled_and_sealed(explorer, groups, tmp_path, monkeypatch):
-    monkeypatch.setattr("grre_jax.training.actors.exploration.MOST_PROMPTS", 4)
+    monkeypatch.setattr(exploration, "MOST_PROMPTS", 4)
     assert [g.position for g in seal(explorer, tmp_path / "r", range(4))] == [0, 1, 2, 3]
-    before = (tmp_path / "r" / "manifest.jsonl").read_bytes()
-    reader = seal(explorer, tmp_path / "r", range(12))
-    assert [(e.groups, e.policy_version) for e in reader.datasets] == [(4, 3)] * 3
-    assert (tmp_path / "r" / "manifest.jsonl").read_bytes().startswith(before)
+    for _ in range(2):
+        reader = seal(explorer, tmp_path / "r", range(12))
+        assert [(e.groups, e.policy_version) for e in reader.datasets] == [(4, 3)] * 3
     assert [group.texts for group in reader][:10] == [group.texts for group in groups]
-    assert len(seal(explorer, tmp_path / "r", range(12))) == 12
 
 
 def test_a_call_of_which_a_part_is_missing_is_sampled_whole(explorer, tmp_path):
@@ -165,9 +138,7 @@ def test_places_without_signal_are_refilled_by_the_same_explorer(explorer, group
     per_round = dynamic_sampling.POSITIONS_PER_ROUND
     first = [position for position in reader.index if per_round <= position < 2 * per_round]
     assert flat and sorted(first) == [dynamic_sampling.refill_position(p, 1) for p in flat]
-    assert len(seal(explorer, tmp_path / "r", range(10), rounds=2)) == len(reader)
     # Killed between two rounds, it goes on where it was.
-    (tmp_path / "killed").mkdir()
     begun = [group for group in reader if group.position < per_round]
     rollouts.write(tmp_path / "killed", begun, writer="explorer", policy_version=3)
     again = seal(explorer, tmp_path / "killed", range(10), rounds=2)
@@ -176,14 +147,12 @@ def test_places_without_signal_are_refilled_by_the_same_explorer(explorer, group
 
 def test_processes_that_do_not_share_the_folder_are_told(monkeypatch, tmp_path, make_group):
     rollouts.write(tmp_path, [make_group(0)], writer="explorer-0")
-    reader = rollouts.read(tmp_path)
-    found = iter(
-        [np.array([1, 0]), np.array([0, 0]), np.array([1, 0]), np.array([0, 1])]
-    )  # groups seen, and who has waited long enough
+    # Groups seen, and who has waited long enough.
+    found = map(np.array, ([1, 0], [0, 0], [1, 0], [0, 1]))
     monkeypatch.setattr(exploration.processes, "gather_ints", lambda number: next(found))
     monkeypatch.setattr(exploration.time, "sleep", lambda seconds: None)
     with pytest.raises(DataError, match=str(tmp_path)):
-        exploration.refresh_together(reader)
+        refresh_together(rollouts.read(tmp_path))
 
 
 def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, drawn, groups):
@@ -192,29 +161,28 @@ def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, drawn,
     """
     explorer, _ = explorer
     asked = []
+    failures = ["", "", "", "crash"]
 
     def judge(some):
         asked.extend(question.question_id for question, _ in some)
         own = {"own": np.array([1, 1, 1, np.nan], np.float32)}
         rewards = [np.array([*map(len, texts[:3]), np.nan], np.float32) for _, texts in some]
-        return [Judged(reward, own, ["", "", "", "crash"], [*"abcd"]) for reward in rewards]
+        return [Judged(reward, own, failures, [*"abcd"]) for reward in rewards]
 
-    class Texts:
-        name = "texts"
-        question = explorer.task.question
-
-    judged = drawn(6, task=Texts(), judge=judge)
+    task = SimpleNamespace(name="texts", question=explorer.task.question)
+    judged = drawn(6, task=task, judge=judge)
     assert asked == [explorer.task.question(position).question_id for position in range(6)]
     for group, expected in zip(judged, groups, strict=False):
         assert group.texts == expected.texts
         assert group.rewards[:3].tolist() == [len(text) for text in group.texts[:3]]
         assert group.judged.tolist() == [True, True, True, False]
-        assert group.extra["verify_failures"] == ["", "", "", "crash"]
+        assert group.extra["verify_failures"] == failures
         assert group.extra["verify_reasons"] == [*"abcd"]
-    found = figures(Evaluator(explorer, None), judged, [])
+    evaluator = Evaluator(explorer, None)
+    found = figures(evaluator, judged, [])
     mean = np.mean([group.rewards[:3] for group in judged])
     assert found["reward_low"] <= found["reward"] == mean <= found["reward_high"]  # beyond 1
     assert "accuracy" not in found and found["component_own"] == 1  # nothing says what is correct
     assert found["verify_failures_crash"] == 6
     judged = [dataclasses.replace(g, components={"correct": [0, 1, 0, 0]}) for g in judged]
-    assert figures(Evaluator(explorer, None), judged, [])["accuracy"] == 1 / 3
+    assert figures(evaluator, judged, [])["accuracy"] == 1 / 3

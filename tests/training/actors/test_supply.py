@@ -23,53 +23,21 @@ from grre_jax.training.data.sources import Source
 from grre_jax.training.runtime.stopwatch import Stopwatch
 
 
-@pytest.fixture
-def store(make_config, make_group, tmp_path):
-    """A run of eight steps of four groups, synchronised every third step, and
-    `seal(version, positions)`.
-    """
-    (tmp_path / "rollouts").mkdir()
-    reader, parts = (
-        rollouts.read(tmp_path / "rollouts"),
-        SimpleNamespace(config=make_config(tmp_path)),
-    )
-
-    def seal(version, positions):
-        groups = [
-            make_group(p, position=p, rewards=[0, 1, 1], policy_version=np.full(3, version))
-            for p in positions
-        ]
-        rollouts.write(tmp_path / "rollouts", groups, writer="x", policy_version=version)
-        reader.refresh()
-
-    source = Source(reader)
-    return SimpleNamespace(reader=reader, source=source, parts=parts, seal=seal, folder=tmp_path)
-
-
-def one_mesh(config):
-    """Parts of a run that samples on the mesh that it trains on; a policy is its own version."""
-    of_policy = {"full": lambda params: params, "provenance": dict}
-    return SimpleNamespace(config=config, mesh=None, sampler_mesh=None, **of_policy)
-
-
 def test_a_resumed_run_samples_what_explorers_left_with_every_policy_that_is_there(
     store, make_config, monkeypatch
 ):
     """Staleness 2, stopped at step 4 before version 3 had sampled the batch of step 5."""
     sampled = []
-    monkeypatch.setattr(
-        supply_module,
-        "begin",
-        lambda explorer, params, **options: sampled.append((params, {*sum(options["calls"], [])})),
-    )
+
+    def begin(explorer, params, *, calls, **options):
+        sampled.append((params, {*sum(calls, [])}))
+
+    monkeypatch.setattr(supply_module, "begin", begin)
     config = make_config(store.folder, "--regime.sync_interval 1 --regime.staleness 2")
-    parts = one_mesh(config)
     for version in range(3):
         store.seal(version, config.schedule.sampled(version, 8))
     checkpoints = SimpleNamespace(steps=[0, 2, 3, 4], restore_params=lambda like, version: version)
-    here = LocalSupply(
-        parts, SimpleNamespace(watch=Stopwatch(), remote=False), store.source, checkpoints
-    )
+    here = local_supply(store, config, checkpoints)
     here.ensure(4, SimpleNamespace(params=4), Mock(), lambda: None)
     assert sampled == [(3, set(range(20, 24))), (4, set(range(24, 28)))]
 
@@ -83,13 +51,13 @@ def beside(store, make_config, monkeypatch):
     asked to sample, and gates that its versions wait for before they are sealed.
     """
     config = make_config(store.folder, "--regime.sync_interval 1 --regime.sync_offset 1")
-    own = SimpleNamespace(devices=np.array(jax.devices()[:1]))
-    parts = one_mesh(config)
-    parts.sampler_mesh, parts.frozen = own, {}
-    gates, asked = collections.defaultdict(threading.Event), []
+    gates = collections.defaultdict(threading.Event)
+    asked = []
 
     def begin(explorer, params, *, calls, policy_version, backlog, **options):
         asked.append((policy_version, params, threading.current_thread().name))
+        if policy_version == 2:
+            raise DataError("no memory")
 
         def write():
             assert gates[policy_version].wait(60)
@@ -101,31 +69,31 @@ def beside(store, make_config, monkeypatch):
     for name in ("sent", "laid_out"):
         monkeypatch.setattr(supply_module.meshes, name, lambda tree, *meshes: tree)
     checkpoints = SimpleNamespace(steps=[])
-    here = LocalSupply(
-        parts, SimpleNamespace(watch=Stopwatch(), remote=False), store.source, checkpoints
-    )
+    own = SimpleNamespace(devices=np.array(jax.devices()[:1]))
+    here = local_supply(store, config, checkpoints, sampler_mesh=own, frozen={})
 
     def ensure(step):
-        state = SimpleNamespace(params={"version": step})
-        here.ensure(step, state, Mock(), lambda: None)
+        here.ensure(step, SimpleNamespace(params={"version": step}), Mock(), lambda: None)
 
     yield SimpleNamespace(
         here=here, ensure=ensure, asked=asked, gates=gates, checkpoints=checkpoints
     )
-    for gate in [gates[version] for version in range(8)]:
-        gate.set()
+    for version in range(8):
+        gates[version].set()
     here.close()
 
 
 def test_a_step_waits_for_its_own_groups_and_not_for_what_its_policy_samples(beside):
+    """And is told what failed in the sampler's thread."""
     beside.gates[0].set()
     beside.ensure(0)
     beside.ensure(1)  # of version 0; version 1 samples for step 2
     beside.gates[1].set()
-    beside.ensure(2)
-    assert [(version, params) for version, params, _ in beside.asked] == [
-        (version, {"version": version}) for version in range(3)
-    ]
+    with pytest.raises(DataError, match="no memory"):
+        beside.ensure(2)
+        beside.ensure(3)
+    asked = [(version, params) for version, params, _ in beside.asked]
+    assert asked == [(version, {"version": version}) for version in range(3)]
     assert threading.current_thread().name not in {name for *_, name in beside.asked}
 
 
@@ -152,15 +120,6 @@ def test_a_checkpoint_waits_for_what_earlier_policies_sample(beside):
     assert found == [8]
 
 
-def test_the_learner_is_told_what_failed_in_the_samplers_thread(beside, monkeypatch):
-    def fails(*some, **options):
-        raise DataError("no memory")
-
-    monkeypatch.setattr(supply_module, "begin", fails)
-    with pytest.raises(DataError, match="no memory"):
-        beside.ensure(0)
-
-
 @pytest.fixture
 def refuse(store):
     """`refuse(*saved, steps=8)`: checks a run that ended after eight steps with these checkpoints."""
@@ -171,7 +130,7 @@ def refuse(store):
         shutil.rmtree(store.folder / "checkpoints", ignore_errors=True)
         for step in saved:
             (store.folder / "checkpoints" / str(step)).mkdir(parents=True)
-        refuse_lost(override(store.parts.config, [f"--training.steps={steps}"]), 8)
+        refuse_lost(override(store.config, [f"--training.steps={steps}"]), 8)
 
     return check
 
@@ -180,7 +139,7 @@ def test_a_run_may_be_extended_while_its_policies_are_there(refuse):
     refuse(0, 8)
     for saved in ((0, 6, 8), (0, 4), (0, 5)):
         refuse(*saved, steps=12)
-    with pytest.raises(UsageError, match="training.steps: expected at most 8, got 12"):
+    with pytest.raises(UsageError, match="training.steps"):
         refuse(0, 5, 7, 8, steps=12)
 
 
@@ -194,8 +153,8 @@ def test_lost_groups_of_a_policy_that_is_gone_are_named_before_a_run_goes_on(ref
         refuse(0, 7)
 
 
-def test_a_checkpoint_is_kept_until_all_that_it_is_to_sample_is_there(store):
-    needed = PendingVersions(store.parts, store.source).needs_checkpoint
+def test_a_checkpoint_is_kept_until_all_that_it_is_to_sample_is_there(store, monkeypatch):
+    needed = PendingVersions(store, store.source).needs_checkpoint
     versions = (0, 1, 3, 6)
     assert [*map(needed, versions)] == [True, False, True, True]  # version 1 samples nothing
     store.seal(3, range(12, 23))
@@ -203,19 +162,16 @@ def test_a_checkpoint_is_kept_until_all_that_it_is_to_sample_is_there(store):
     store.seal(3, [23])
     assert [*map(needed, versions)] == [True, False, False, True]
 
-
-def test_a_damaged_group_keeps_the_checkpoint_that_samples_it_again(store, monkeypatch):
-    parts = SimpleNamespace(config=override(store.parts.config, ["--data.dynamic_sampling=1"]))
-    store.seal(3, range(12, 24))
-    pending = PendingVersions(parts, store.source)
-
     def damaged(self, index):
         raise rollouts.CorruptShard("f", "damaged")
 
+    # A damaged group is sampled again.
+    run = SimpleNamespace(config=override(store.config, ["--data.dynamic_sampling=1"]))
+    needed = PendingVersions(run, store.source).needs_checkpoint
     with monkeypatch.context() as patch:
         patch.setattr(Source, "has_reward_variance", damaged)
-        assert pending.needs_checkpoint(3)
-    assert not pending.needs_checkpoint(3)
+        assert needed(3)
+    assert not needed(3)
 
 
 # ---- a damaged data set of the run's own
@@ -229,7 +185,35 @@ def test_without_its_checkpoint_a_damaged_data_set_is_an_error_that_names_the_ve
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(rollouts.CorruptShard) as error:
         store.reader.at(4, 0)
-    checkpoints = SimpleNamespace(steps=[3])
-    here = LocalSupply(one_mesh(store.parts.config), Mock(), store.source, checkpoints)
+    here = local_supply(store, store.config, SimpleNamespace(steps=[3]))
     with pytest.raises(DataError, match="policy version 0"):
         here.leave_out(error.value, 1)
+
+
+@pytest.fixture
+def store(make_config, make_group, tmp_path):
+    """A run of eight steps of four groups, synchronised every third step, and
+    `seal(version, positions)`.
+    """
+    (tmp_path / "rollouts").mkdir()
+    reader = rollouts.read(tmp_path / "rollouts")
+
+    def seal(version, positions):
+        fields = {"rewards": [0, 1, 1], "policy_version": [version] * 3}
+        groups = [make_group(position, position=position, **fields) for position in positions]
+        rollouts.write(reader.folder, groups, writer="x", policy_version=version)
+        reader.refresh()
+
+    config = make_config(tmp_path)
+    return SimpleNamespace(
+        reader=reader, source=Source(reader), config=config, seal=seal, folder=tmp_path
+    )
+
+
+def local_supply(store, config, checkpoints, **fields):
+    """A supply whose policies are their versions; on the learner's mesh unless `fields` say so."""
+    of_policy = {"full": lambda params: params, "provenance": dict}
+    meshes = {"mesh": None, "sampler_mesh": None} | fields
+    parts = SimpleNamespace(config=config, **of_policy, **meshes)
+    explorer = SimpleNamespace(watch=Stopwatch(), remote=False)
+    return LocalSupply(parts, explorer, store.source, checkpoints)

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from grre_jax import rollouts, sampling, tasks
 from grre_jax.tasks import Question
@@ -13,32 +14,43 @@ from grre_jax.training.actors.trajectories import Play, environment_seed
 QUESTION = Question("calculator/37+58*19", "37+58*19", "1805")
 
 
-def sampled(play, prompt, position, scripts, ended=True):
+def sampled(play, position, scripts, ended=True):
     """Finished trajectories of a question, of a policy that writes these texts."""
-    address, found = sampling.Address(position), []
+    address = sampling.Address(position)
+    found = []
     for sample, script in enumerate(scripts):
-        tokens, spans, reason = [], [], "turns"
+        tokens = []
+        spans = []
+        mask = []
+        reason = "turns"
         for turn, text in enumerate(script):
             written = play.tokenizer.encode_completion(text)[: None if ended else -1]
             spans.append(sampling.Turn(len(tokens), len(tokens) + len(written), ended))
             tokens += written
+            mask += [True] * len(written)
             observation = play.respond(address, sample, turn, written).result(120)
             if observation is None:
                 reason = "done"
                 break
-            tokens += observation.tokens if turn + 1 < len(script) else ()
-        mask = np.zeros(len(tokens), bool)
-        for start, end, _ in spans:
-            mask[start:end] = True
-        tokens = np.array(tokens, np.int32)
-        spans = tuple(spans)
-        found.append(sampling.Trajectory(address, sample, tokens, mask, {}, spans, reason))
+            if turn + 1 < len(script):
+                tokens += observation.tokens
+                mask += [False] * len(observation.tokens)
+        trajectory = sampling.Trajectory(
+            address,
+            sample,
+            tokens=np.array(tokens, np.int32),
+            mask=np.array(mask, bool),
+            logprobs={},
+            turns=tuple(spans),
+            reason=reason,
+        )
+        found.append(trajectory)
     return found
 
 
 def group(play, question, position, scripts, **options):
     prompt = play.open(question, position)
-    found = [] if prompt is None else sampled(play, prompt, position, scripts, **options)
+    found = [] if prompt is None else sampled(play, position, scripts, **options)
     fields = play.fields(question, position, found)
     return rollouts.Group(group_id="g", prompt_tokens=prompt, **fields)
 
@@ -54,20 +66,17 @@ def test_a_group_of_trajectories_of_different_lengths():
     assert made.prompt == "37+58*19"
     assert task.tokenizer.decode(made.prompt_tokens) == "37+58*19>"
     assert made.texts == ["37+58=$95>95*19=$1805>1805$", "1805=$", "7$"]
-    assert [task.tokenizer.decode(part) for part in np.split(made.tokens, made.offsets[1:-1])] == (
-        made.texts
-    )
+    tokens = np.split(made.tokens, made.offsets[1:-1])
+    assert [*map(task.tokenizer.decode, tokens)] == made.texts
     assert made.rewards.tolist() == [1, 0, 0] and made.correct.tolist() == [True, False, False]
     assert made.finish_reasons == ["done", "turns", "done"]
     assert made.turns(0) == made.turns(0, "turn_texts") == [(0, 7), (10, 17), (22, 27)]
     assert made.turn_rewards.tolist() == [0, 0, 1, 0, 0]
     assert (made.environment, made.environment_version) == ("calculator", "1")
     assert made.environment_seed == environment_seed(3, 5, 0) != environment_seed(3, 5, 1)
-    assert "".join(np.array(list(made.texts[0]))[made.mask[:27] != 0]) == "37+58=$95*19=$1805$"
-
-
-def test_turns_that_were_cut_have_no_end_token():
-    made = group(playing(tasks.build("calculator"), 1), QUESTION, 0, [["1+1=", "5"]], ended=False)
+    assert "".join(np.array([*made.texts[0]])[made.mask[:27] != 0]) == "37+58=$95*19=$1805$"
+    # Turns that were cut have no end token.
+    made = group(playing(task, 1), QUESTION, 0, [["1+1=", "5"]], ended=False)
     assert made.texts == ["1+1=2>5"] and made.turns(0) == [(0, 4), (6, 7)]
 
 
@@ -93,20 +102,13 @@ class Bad:
     def environment(self): return self
     def question(self, position): pass
     def evaluation(self, count): return []
-    def reset(self, question, seed): raise ValueError("no beginning")
-    def step(self, action): pass
+    def reset(self, question, seed):
+        if question.answer == "reset": raise ValueError("no beginning")
+        return [{"role": "user", "content": "?"}]
+    def step(self, action): raise ValueError("no step")
 
 def build(): return Bad()
 """
-
-
-def test_an_environment_that_does_not_begin_fails_its_group(tmp_path):
-    (tmp_path / "bad.py").write_text(BAD)
-    task = tasks.build(f"{tmp_path / 'bad.py'}:build")
-    made = group(playing(task, 2), Question("q", "!", ""), 0, [["good"], ["over"]])
-    assert made.prompt == "" and not made.lengths.any() and not len(made.prompt_tokens)
-    assert made.finish_reasons == ["failed"] * 2 and np.isnan(made.rewards).all()
-    assert made.extra["verify_reasons"] == ["ValueError: no beginning"] * 2
 
 
 def test_the_agent_of_the_page_walks_to_its_room(tmp_path):
@@ -121,3 +123,22 @@ def test_the_agent_of_the_page_walks_to_its_room(tmp_path):
     assert goal == int(question.answer) != room
     assert made.rewards.tolist() == [float(goal > room), float(goal < room)]
     assert made.turn_counts.max() == 4 and made.turn_counts.min() == abs(goal - room)
+
+
+@pytest.mark.parametrize(
+    "kind, reason", [("reset", "no beginning"), ("step", "no step"), ("wide", "wide")]
+)
+def test_an_environment_that_fails_fails_its_group(tmp_path, kind, reason):
+    (tmp_path / "bad.py").write_text(BAD)
+    task = tasks.build(f"{tmp_path / 'bad.py'}:build")
+    play = playing(task, 2)
+    question = Question("q", "!", kind)
+    if kind == "wide":  # a prompt over the limit
+        play.open(question, 0)
+        play.give_up(0, "wide")
+        made = rollouts.Group(group_id="g", prompt_tokens=None, **play.fields(question, 0, []))
+    else:
+        made = group(play, question, 0, [["good"], ["over"]])
+    assert made.finish_reasons == ["failed"] * 2 and np.isnan(made.rewards).all()
+    assert all(reason in text for text in made.extra["verify_reasons"])
+    assert made.lengths.any() == (kind == "step")

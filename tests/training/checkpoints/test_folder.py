@@ -27,17 +27,18 @@ def state():
     are not zero, counters.
     """
     mesh = parallel.make_mesh(parallel.MeshConfig())
-    whole = parallel.replicated(mesh)
     draw = np.random.default_rng(0)
-    params = {
-        "embed": draw.normal(size=(7, 5)).astype(np.float32),
-        "layers": {"q_proj": jnp.asarray(draw.normal(size=(2, 3, 4)), jnp.bfloat16)},
-    }
+
+    def tree():
+        embed = draw.normal(size=(7, 5)).astype(np.float32)
+        return {"embed": embed, "q_proj": jnp.asarray(draw.normal(size=(2, 3, 4)), jnp.bfloat16)}
+
+    params = tree()
     params["embed"][0, :3] = [1e-42, -0.0, np.inf]  # a subnormal, a signed zero, an infinity
+    whole = parallel.replicated(mesh)
     optimizer = make_optimizer(OptimizerConfig(learning_rate=0.1))
     state = fresh(jax.device_put(params, whole), optimizer, mesh)
-    gradients = jax.tree.map(lambda p: jnp.asarray(draw.normal(size=p.shape), p.dtype), params)
-    _, opt_state = jax.jit(optimizer.update)(gradients, state.opt_state, state.params)
+    _, opt_state = jax.jit(optimizer.update)(tree(), state.opt_state, state.params)
     return TrainState(state.params, jax.device_put(opt_state, whole), state.step)
 
 
@@ -52,22 +53,19 @@ def assert_same_bits(left, right):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
-def test_a_state_comes_back_bit_for_bit(state, tmp_path):
-    checkpoints = Checkpoints(tmp_path / "c", Keep())
-    checkpoints.save(at(state, 3), wait=True)
-    other = jax.tree.map(lambda x: x + 1, state)
-    checkpoints.save(at(other, 3), wait=True)  # a step that is there stays as it is
-    checkpoints.close()
-    checkpoints = Checkpoints(tmp_path / "c", Keep())
-    empty = jax.tree.map(lambda x: jax.device_put(jnp.zeros_like(x), x.sharding), state)
-    assert_same_bits(checkpoints.restore(empty), at(state, 3))
-    assert_same_bits(checkpoints.restore(empty, 3), at(state, 3))
-    assert_same_bits(checkpoints.restore_params(empty.params, 3), state.params)
-    checkpoints.close()
-    half = jax.tree.map(lambda x: jax.device_put(x.astype(jnp.float16), x.sharding), empty.params)
-    wanted = jax.tree.map(lambda x: x.astype(jnp.float16), state.params)
-    checkpoints = Checkpoints(tmp_path / "c", Keep(), read_only=True)
-    assert_same_bits(checkpoints.restore_params(half, 3), wanted)
+def test_a_state_comes_back_bit_for_bit(state, saved):
+    folder = saved(3)
+    saved(3, state=jax.tree.map(lambda x: x + 1, state))  # a step that is there stays as it is
+    checkpoints = Checkpoints(folder, Keep(), read_only=True)
+
+    def empty(dtype=None):
+        return jax.tree.map(lambda x: jax.device_put(jnp.zeros_like(x, dtype), x.sharding), state)
+
+    for step in (None, 3):
+        assert_same_bits(checkpoints.restore(empty(), step), at(state, 3))
+    assert_same_bits(checkpoints.restore_params(empty().params, 3), state.params)
+    half = jax.tree.map(lambda x: x.astype(jnp.float16), state.params)
+    assert_same_bits(checkpoints.restore_params(empty(jnp.float16).params, 3), half)
 
 
 @pytest.mark.parametrize(
@@ -94,61 +92,41 @@ def test_what_is_kept(state, tmp_path, keep, expected):
     assert listed(tmp_path / "c") == checkpoints.steps == expected
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """`small_disk(kilobytes)`: a folder on a file system of that size."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-
-    def mount(kilobytes):
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", folder],
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            pytest.skip(f"no right to mount a file system: {done.stderr.strip()}")
-        return folder
-
-    yield mount
-    subprocess.run(["umount", "-l", folder], capture_output=True)
-
-
-def test_a_full_disk_is_said_and_the_checkpoint_before_restores(state, small_disk):
-    draw = np.random.default_rng(0)  # what cannot be compressed
-    random = draw.normal(size=60_000).astype(np.float32)
-    big = jax.tree.map(lambda x: jax.device_put(random, x.sharding) if x.ndim == 2 else x, state)
-    folder = small_disk(1800) / "c"
-    checkpoints = Checkpoints(folder, Keep(5))
-    with pytest.raises(DataError) as caught:
-        for step in (1, 2, 3, 4):
-            checkpoints.save(at(big, step))
-        checkpoints.wait()
-    left = listed(folder)
-    assert f"step {left[-1] + 1}" in str(caught.value) and str(folder) in str(caught.value)
-    for path in folder.glob("*-tmp*"):
-        shutil.rmtree(path, ignore_errors=True)
-    checkpoints = Checkpoints(folder, Keep(5))
-    assert_same_bits(checkpoints.restore(jax.tree.map(lambda x: x * 0, big)).params, big.params)
-    checkpoints.close()
+def test_a_full_disk_is_said_and_the_checkpoint_before_restores(state, tmp_path):
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1800k", "none", tmp_path]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no right to mount a file system")
+    try:
+        draw = np.random.default_rng(0)  # what cannot be compressed
+        noise = draw.normal(size=60_000).astype(np.float32)
+        big = jax.tree.map(lambda x: jax.device_put(noise, x.sharding) if x.ndim == 2 else x, state)
+        checkpoints = Checkpoints(tmp_path / "c", Keep(5))
+        with pytest.raises(DataError) as caught:
+            for step in (1, 2, 3, 4):
+                checkpoints.save(at(big, step))
+            checkpoints.wait()
+        last = listed(tmp_path / "c")[-1]
+        assert f"step {last + 1}" in str(caught.value) and str(tmp_path) in str(caught.value)
+        for path in (tmp_path / "c").glob("*-tmp*"):
+            shutil.rmtree(path, ignore_errors=True)
+        found = Checkpoints(tmp_path / "c", Keep(5)).restore(jax.tree.map(lambda x: x * 0, big))
+        assert_same_bits(found.params, big.params)
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], capture_output=True)
 
 
-def test_damaged_bits_are_never_taken_for_parameters(state, tmp_path):
+def test_damaged_bits_are_never_taken_for_parameters(state, saved, flip):
     """Wherever a bit flips, what is restored is what was saved, or an error that says from where
     to go on.
     """
-    draw, folder = random.Random(0), tmp_path / "c"
-    checkpoints = Checkpoints(folder, Keep())
-    checkpoints.save(at(state, 1), wait=True)
-    checkpoints.save(at(state, 2), wait=True)
-    checkpoints.close()
+    folder = saved(1, 2)
+    draw = random.Random(0)
     files = [path for path in (folder / "2").rglob("*") if path.is_file() and path.stat().st_size]
-    largest, refused = max(files, key=lambda path: path.stat().st_size), 0
+    largest = max(files, key=lambda path: path.stat().st_size)
+    refused = 0
     for path in [*files, *[largest] * 30]:
         whole = path.read_bytes()
-        damaged = bytearray(whole)
-        damaged[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
-        path.write_bytes(damaged)
+        flip(path, draw.randrange(len(whole)), draw.randrange(8))
         checkpoints = Checkpoints(folder, Keep(), read_only=True)
         try:
             assert_same_bits(checkpoints.restore(at(state, 0)), at(state, 2))
@@ -160,39 +138,46 @@ def test_damaged_bits_are_never_taken_for_parameters(state, tmp_path):
     assert refused > 20
 
 
-def test_an_array_that_is_not_what_was_stored_is_named(state, tmp_path, monkeypatch):
-    checkpoints, of = Checkpoints(tmp_path / "c", Keep()), integrity.of
-    monkeypatch.setattr(
-        integrity, "of", lambda tree: jax.tree.map(lambda x: x.at[0].add(1), of(tree))
-    )
-    checkpoints.save(at(state, 1), wait=True)
-    checkpoints.close()
-    monkeypatch.undo()
-    with pytest.raises(DataError, match=r"params\['embed'\]"):
-        Checkpoints(tmp_path / "c", Keep()).restore_params(state.params, 1)
-
-
-def test_checkpoints_of_earlier_versions_have_no_checksums(state, tmp_path, monkeypatch):
-    checkpoints = Checkpoints(tmp_path / "c", Keep())
-    monkeypatch.setattr(integrity, "beside", lambda parts: parts)
-    checkpoints.save(at(state, 1), wait=True)
-    assert_same_bits(checkpoints.restore(at(state, 0)), at(state, 1))
-    assert_same_bits(checkpoints.restore_params(state.params, 1), state.params)
-    checkpoints.close()
-
-
-def test_what_a_killed_writer_left_does_not_count(state, tmp_path):
+def test_what_a_killed_writer_left_does_not_count(saved):
     """Orbax writes under a temporary name: a folder that was never finished is no checkpoint,
     and is cleaned away.
     """
-    checkpoints = Checkpoints(tmp_path / "c", Keep())
-    checkpoints.save(at(state, 1), wait=True)
-    checkpoints.close()
-    torn = tmp_path / "c" / "2.orbax-checkpoint-tmp"
+    torn = saved(1) / "2.orbax-checkpoint-tmp"
     torn.mkdir()
     (torn / "half").write_text("x")
-    checkpoints = Checkpoints(tmp_path / "c", Keep())
+    checkpoints = Checkpoints(torn.parent, Keep())
     assert checkpoints.steps == [1]
     while torn.exists():  # Orbax cleans in the background
         time.sleep(0.05)
     checkpoints.close()
+
+
+@pytest.fixture
+def saved(state, tmp_path):
+    """`saved(*steps)`: the folder of these checkpoints, whose writer has ended."""
+
+    def save(*steps, state=state):
+        checkpoints = Checkpoints(tmp_path / "c", Keep())
+        for step in steps:
+            checkpoints.save(at(state, step), wait=True)
+        checkpoints.close()
+        return tmp_path / "c"
+
+    return save
+
+
+def test_checksums_name_an_array_that_is_not_what_was_stored(state, saved, monkeypatch):
+    """Checkpoints of earlier versions have none."""
+    of = integrity.of
+    with monkeypatch.context() as patch:
+        patch.setattr(integrity, "beside", lambda parts: parts)
+        saved(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            integrity, "of", lambda tree: jax.tree.map(lambda x: x.at[0].add(1), of(tree))
+        )
+        folder = saved(2)
+    checkpoints = Checkpoints(folder, Keep(), read_only=True)
+    assert_same_bits(checkpoints.restore(at(state, 0), 1), at(state, 1))
+    with pytest.raises(DataError, match=r"params\['embed'\]"):
+        checkpoints.restore_params(state.params, 2)

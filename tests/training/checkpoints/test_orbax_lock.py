@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jax.numpy as jnp
 import pytest
@@ -14,34 +15,28 @@ from grre_jax.training.state import TrainState
 @pytest.mark.timeout(100)
 def test_a_thread_may_read_while_another_writes_in_the_background(tmp_path):
     def state(step):
-        return TrainState(
-            {f"a{n}": jnp.full((8, 8), n + step) for n in range(8)},
-            {"m": jnp.zeros(8)},
-            jnp.int32(step),
-        )
+        arrays = {f"a{n}": jnp.full((8, 8), n + step) for n in range(8)}
+        return TrainState(arrays, {"m": jnp.zeros(8)}, jnp.int32(step))
 
-    checkpoints = Checkpoints(tmp_path / "c", Keep())
-    over = threading.Event()
-    read = []
-    before = sys.getswitchinterval()
+    checkpoints = Checkpoints(tmp_path, Keep())
     checkpoints.save(state(0), wait=True)
+    over = threading.Event()
 
     def reading():
-        beside = Checkpoints(tmp_path / "c", Keep(), read_only=True)
+        beside = Checkpoints(tmp_path, Keep(), read_only=True)
         while not over.is_set():
-            read.append(float(beside.restore_params(state(0).params, 0)["a3"].mean()))
+            yield float(beside.restore_params(state(0).params, 0)["a3"].mean())
 
-    readers = [threading.Thread(target=reading, daemon=True) for _ in range(2)]
+    before = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
     try:
-        for reader in readers:
-            reader.start()
-        for step in range(1, 13):
-            checkpoints.save(state(step))
-        checkpoints.close()
+        with ThreadPoolExecutor() as threads:
+            readers = [threads.submit(list, reading()) for _ in range(2)]
+            for step in range(1, 13):
+                checkpoints.save(state(step))
+            checkpoints.close()
+            over.set()
     finally:
-        over.set()
         sys.setswitchinterval(before)
-    for reader in readers:
-        reader.join(60)
+    read = [value for reader in readers for value in reader.result(60)]
     assert checkpoints.steps == [0, 11, 12] and len(read) > 5 and set(read) == {3.0}

@@ -2,7 +2,6 @@
 named.
 """
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ from grre_jax.config import Config, ObjectiveConfig, TaskConfig
 from grre_jax.errors import UsageError
 from grre_jax.training.build import build_objective
 from grre_jax.training.config import overrides
-from grre_jax.training.config.fields import fields, similar_fields
 from grre_jax.training.data.config import parse_range
 from grre_jax.training.run_folder import changed_fields
 
@@ -26,9 +24,6 @@ def value_of(config, dotted):
     for name in dotted.split("."):
         config = config[name] if isinstance(config, dict) else getattr(config, name)
     return config
-
-
-# ---- override: what is taken
 
 
 @pytest.mark.parametrize(
@@ -61,37 +56,15 @@ def test_override_converts(words, field, expected):
 
 def test_options_belong_to_their_algorithm_or_task():
     """Beside new ones they are kept; another algorithm or task takes none of them."""
-    config = Config(
-        "x",
-        objective=ObjectiveConfig("grpo", {"epsilon_low": 0.2}),
-        task=TaskConfig("arithmetic", {"operands": 2}),
+    config = overrides.override(
+        DEFAULT, ["--objective.name=grpo", "--objective.options.epsilon_low=0.2", "--seed=0"]
     )
-    words = "--objective.options.tau 0.5 --task.name gsm8k".split()
-    changed = overrides.override(config, words)
+    changed = overrides.override(config, ["--objective.options.tau=0.5", "--task.name=gsm8k"])
     assert changed.objective.options == {"epsilon_low": 0.2, "tau": 0.5}
     assert changed.task == TaskConfig("gsm8k", {})
-    changed = overrides.override(config, [*words, "--objective.name", "red_weight"])
-    assert changed.objective == ObjectiveConfig("red_weight", {"tau": 0.5})
+    words = ["--objective.options.tau=0.5", "--objective.name=red_weight"]
+    assert overrides.override(config, words).objective.options == {"tau": 0.5}
     assert overrides.override(config, ["--objective.name", "grpo"]) == config
-
-
-# ---- override: what is refused
-
-
-@pytest.mark.parametrize(
-    "given, meant",
-    [
-        ("optimizer.lr", ["optimizer.learning_rate"]),
-        ("beta", ["objective.options.kl_coef"]),
-        ("training.weight_decay", ["optimizer.weight_decay", "warm_start.optimizer.weight_decay"]),
-        ("reward.weights", []),
-    ],
-)
-def test_fields_that_an_unknown_name_may_mean(given, meant):
-    assert similar_fields([field.name for field in fields(DEFAULT)], given) == meant
-
-
-# ---- files
 
 
 def test_a_configuration_imports_what_lies_beside_it(tmp_path, monkeypatch):
@@ -106,13 +79,6 @@ def test_a_configuration_imports_what_lies_beside_it(tmp_path, monkeypatch):
     before = list(sys.path)
     assert configs.load_file(tmp_path / "own.py").training.steps == 7
     assert sys.path == before
-
-
-@pytest.mark.parametrize("path", SHIPPED, ids=[p.stem for p in SHIPPED])
-def test_shipped_configurations_survive_json(path):
-    config = configs.load_file(path)
-    assert configs.from_dict(json.loads(config.to_json())) == config
-    assert config.name == path.stem and config.folder == Path("runs") / path.stem
 
 
 def test_fields_of_every_kind_survive_json():
@@ -145,9 +111,6 @@ def test_a_missing_file_names_the_nearest(tmp_path):
         configs.load_file(tmp_path / "aritmetic.py")
 
 
-# ---- parts
-
-
 def test_run_folder():
     assert Config(name="a").folder == Path("runs/a")
     assert Config(name="a", run_dir="b/c").folder == Path("b/c")
@@ -166,23 +129,37 @@ def test_parse_range():
             parse_range(text, "data.questions", 5)
 
 
+WORDS = """
+--model.lora_targets v_proj --regime.staleness 3 --data.mix folder=0.25:expert
+--task.options.operands 3 --objective.stored reference --regime.replay_ratio 0.5
+--model.template_arguments.thinking false --sampling.top_p 0.5 --seed 3
+""".split()
+
+
+@pytest.mark.parametrize("path", [None, *SHIPPED], ids=str)
+def test_configurations_survive_json(path):
+    config = configs.load_file(path) if path else overrides.override(DEFAULT, WORDS)
+    stored = json.loads(config.to_json())
+    assert configs.from_dict(stored) == config
+    if path:
+        assert config.name == path.stem and config.folder == Path("runs") / path.stem
+    else:
+        default = json.loads(DEFAULT.to_json())
+        assert len(configs.differences(default, stored)) == len(WORDS) // 2
+    stored["evaluation"]["ranking_questions"] = "0:4"  # a field that no longer exists
+    assert configs.from_dict(stored) == config
+
+
 @pytest.mark.parametrize(("old", "new"), [("zero", "mean"), ("reward", "none")])
 def test_a_stored_option_of_another_name_is_read_and_a_given_one_is_refused(old, new):
-    config = Config("x", objective=ObjectiveConfig("grpo", {"singleton_baseline": new}))
-    stored = json.loads(config.to_json())
-    stored["objective"]["options"] = {"single": old}
-    assert configs.from_dict(stored) == config
+    def config(**options):
+        return Config("x", objective=ObjectiveConfig("grpo", options))
+
+    stored = json.loads(config(single=old).to_json())
+    read = configs.from_dict(stored)
+    assert read == config(singleton_baseline=new)
     assert stored["objective"]["options"] == {"single": old}  # the caller's is left alone
-    other = dataclasses.replace(config, objective=ObjectiveConfig("grpo"))
-    fields = changed_fields(configs.from_dict(stored), other)
-    assert fields == ["objective.options.singleton_baseline"]
+    assert changed_fields(read, config()) == ["objective.options.singleton_baseline"]
     for options in ({"single": new}, {"single": old}, {"singleton_baseline": old}):
-        given = Config("x", objective=ObjectiveConfig("grpo", options))
         with pytest.raises(UsageError, match=next(iter(options))):
-            build_objective(given)
-
-
-def test_a_stored_field_that_no_longer_exists_is_left_out():
-    stored = json.loads(Config("x").to_json())
-    stored["evaluation"]["ranking_questions"] = "0:4"
-    assert configs.from_dict(stored) == Config("x")
+            build_objective(config(**options))

@@ -20,45 +20,42 @@ def test_a_mix_is_read_from_text():
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["old", "=0.5", "old=1.5", "old=nan", "old=0.5:teacher", "a=0.1,a=0.2:expert", "a=0.5,b=0.6"],
+    "mix", "old =0.5 old=1.5 old=nan old=0.5:teacher a=0.1,a=0.2:expert a=0.5,b=0.6".split()
 )
-def test_what_is_no_mix_is_refused(text):
-    with pytest.raises(ValueError, match="mix"):
-        DataConfig(mix=text)
-
-
-def test_a_mix_of_whole_steps_leaves_no_place_for_a_path():
-    """Other contradictions: config/test_broken.py and config/test_fields.py."""
+def test_what_is_no_mix_is_refused(mix):
     with pytest.raises(ConfigError) as caught:
-        DataConfig(path="p", mix="a=0.1,b=0.2,c=0.7")
-    assert caught.value.field == "path"
-
-
-def config(words):
-    return override(Config("x"), words.split())
+        DataConfig(mix=mix)
+    assert caught.value.field == "mix"
 
 
 @pytest.mark.parametrize(
-    "words, samples, mixed, own",
+    "words, samples, mixed",
     [
-        ("", True, 0, 16),
-        ("--data.path p", False, 0, None),
-        ("--data.mix a=0.25,b=0.125", True, 6, 10),
-        ("--data.mix a=0.3,b=0.6,c=0.1", False, 16, None),
-        ("--data.mix a=0.3 --data.path p", False, 5, None),
+        ("", True, 0),
+        ("--data.path p", False, 0),
+        ("--data.mix a=0.25,b=0.125", True, 6),
+        ("--data.mix a=0.3,b=0.6,c=0.1", False, 16),
+        ("--data.mix a=0.3 --data.path p", False, 5),
+        # A regime is checked only where the run samples.
+        ("--regime.offline true --data.max_staleness 2 --data.path p", False, 0),
+        ("--regime.staleness 2 --data.max_staleness 2", True, 0),
     ],
 )
-def test_a_steps_groups_are_mixed_and_sampled(words, samples, mixed, own):
-    made = config(words)
-    assert (made.samples, made.mixed_per_step) == (samples, mixed)
-    if own is not None:
-        assert made.schedule.prompts_per_step == own and len(made.schedule(3).samples) == own
+def test_a_steps_groups_are_mixed_and_sampled(words, samples, mixed):
+    config = override(Config("x"), words.split())
+    assert (config.samples, config.mixed_per_step) == (samples, mixed)
+    assert not samples or len(config.schedule(3).samples) == 16 - mixed
 
 
-def test_a_regime_is_checked_only_where_the_run_samples():
-    offline = "--regime.offline true --data.max_staleness 2"
-    with pytest.raises(ValueError, match="max_staleness"):
-        config(offline)
-    config(f"{offline} --data.path p")
-    config("--regime.staleness 2 --data.max_staleness 2")
+# Other contradictions: config/test_broken.py and config/test_fields.py.
+@pytest.mark.parametrize(
+    "words, field",
+    [
+        ("--data.mix a=0.1,b=0.2,c=0.7 --data.path p", "data.path"),
+        ("--regime.offline true --data.max_staleness 2", "data.max_staleness"),
+    ],
+)
+def test_fields_that_contradict_each_other_are_refused(words, field):
+    with pytest.raises(ConfigError) as caught:
+        override(Config("x"), words.split())
+    assert caught.value.field == field

@@ -65,19 +65,18 @@ def test_sampling_what_is_missing_ends_with_the_first_signal_of_each_place(
             assert index is None and len(sampled) == rounds + 1
 
 
-def test_a_group_of_another_version_settles_nothing():
+def test_a_group_of_another_version_settles_nothing_and_a_damaged_one_its_place(monkeypatch):
+    """A damaged group stops the learner; an explorer goes on."""
     folder = Folder({(5, 2): True})
-    assert dynamic_sampling.missing(folder, [(5, 1), (5, 2)], 3) == {1: [5]}
+    missing = dynamic_sampling.missing
+    assert missing(folder, [(5, 1), (5, 2)], 3) == {1: [5]}
     with pytest.raises(DataError, match="policy version 1 at position 5"):
         dynamic_sampling.chosen(folder, 5, 1, 3)
 
+    def damaged(self, index):
+        raise rollouts.CorruptShard("damaged", "f")
 
-def test_a_damaged_group_stops_the_learner_and_ends_its_place_for_an_explorer():
-    class Damaged(Folder):
-        def has_reward_variance(self, index):
-            raise rollouts.CorruptShard("damaged", "f")
-
-    folder = Damaged({(3, 0): False})
+    monkeypatch.setattr(Folder, "has_reward_variance", damaged)
     with pytest.raises(rollouts.CorruptShard):
-        dynamic_sampling.missing(folder, [(3, 0), (4, 0)], 1)
-    assert dynamic_sampling.missing(folder, [(3, 0), (4, 0)], 1, skip_damaged=True) == {0: [4]}
+        missing(folder, [(5, 2), (4, 0)], 1)
+    assert missing(folder, [(5, 2), (4, 0)], 1, skip_damaged=True) == {0: [4]}

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,25 +17,27 @@ def steps(draw, share=True):
     """A run's limits with the shape they give, and one step's groups within them."""
     prompt, new, samples, groups = (draw(st.integers(1, most)) for most in (5, 6, 5, 6))
     longer = st.integers(prompt + new, 3 * (prompt + samples * new))
-    pack_length = draw(st.one_of(st.just(0), longer))
-    rows, devices = draw(st.integers(0, 4)), draw(st.sampled_from([1, 2, 4]))
+    pack_length = draw(st.just(0) | longer)
+    rows = draw(st.integers(0, 4))
+    devices = draw(st.sampled_from([1, 2, 4]))
     shape = BatchShape.of_run(groups, samples, prompt, new, pack_length, rows, devices, share)
-    made, token = [], 1
+    made = []
+    token = 1
     for number in range(draw(st.integers(1, groups))):
         lengths = draw(st.lists(st.integers(1, new), min_size=1, max_size=samples))
-        size, total = draw(st.integers(1, prompt)), sum(lengths)
-        tokens = np.arange(token + size, token + size + total)
+        end = token + draw(st.integers(1, prompt))
+        tokens = np.arange(end, end + sum(lengths))
         group = packed_group(
             number,
             lengths=lengths,
             rewards=np.arange(len(lengths)) + 10 * number,
-            prompt_tokens=np.arange(token, token + size),
+            prompt_tokens=np.arange(token, end),
             tokens=tokens,
-            mask=draw(st.lists(st.integers(0, 1), min_size=total, max_size=total)),
+            mask=draw(st.lists(st.integers(0, 1), min_size=len(tokens), max_size=len(tokens))),
             behavior_logprobs=-tokens.astype(float),
         )
         made.append(group)
-        token += size + total  # no token occurs twice, so each says where it came from
+        token = end + len(tokens)  # no token occurs twice, so each says where it came from
     return shape, made
 
 
@@ -57,40 +61,35 @@ def test_packing_loses_nothing_and_says_where_everything_is(step):
 
     response = 0
     for number, group in enumerate(groups):
-        prompt = group.prompt_tokens.tolist()
-        for k in range(group.num_completions):
-            span = slice(group.offsets[k], group.offsets[k + 1])
-            expected = group.tokens[span]
-            ((row, start),) = np.argwhere(rows["tokens"] == expected[0])  # once, and only once
-            place = slice(start, start + len(expected))
-            # Its own segment, which continues the segment of a prompt in this row; its first token
-            # is predicted by that prompt's last.
-            segment = rows["segment_ids"][row]
-            prefix = rows["prefix_ids"][row, start]
-            shared = np.flatnonzero(segment == prefix)
-            for name, found in (
-                ("tokens", expected),
-                ("response_ids", response + k),
-                ("positions", len(prompt) + np.arange(len(expected))),
-                ("prefix_ids", prefix),
-                ("sources", [shared[-1], *range(start, start + len(expected) - 1)]),
-                ("mask", group.mask[span]),
-                ("old_logprobs", group.behavior_logprobs[span]),
+        size = len(group.prompt_tokens)
+        for start, stop in itertools.pairwise(group.offsets):
+            # The tokens that predict each other, from the completion's last back to the prompt.
+            ((row, last),) = np.argwhere(rows["tokens"] == group.tokens[stop - 1])  # only once
+            path = [last]
+            for _ in range(start, stop):
+                path.append(rows["sources"][row, path[-1]])
+            prefix = rows["prefix_ids"][row, last]
+            prompt = np.flatnonzero(rows["segment_ids"][row] == prefix)
+            assert prompt[-1] == path.pop()
+            found = {name: array[row, [*prompt, *path[::-1]]] for name, array in rows.items()}
+            own = found["segment_ids"][-1]
+            count = stop - start
+            for name, expected in (
+                ("tokens", [*group.prompt_tokens, *group.tokens[start:stop]]),
+                ("positions", np.arange(size + count)),
+                ("segment_ids", [prefix] * size + [own] * count),
+                ("prefix_ids", [prefix] * (size + count)),
+                ("mask", [0] * size + [*group.mask[start:stop]]),
             ):
-                np.testing.assert_array_equal(rows[name][row, place], found)
-            assert (segment == segment[start]).sum() == len(expected)
-            for name, found in (
-                ("tokens", prompt),
-                ("positions", np.arange(len(prompt))),
-                ("prefix_ids", prefix),
-                ("mask", False),
-            ):
-                assert (rows[name][row, shared] == found).all()
-            assert len(shared) == len(prompt) and shared[-1] < start
-        ids = slice(response, response + group.num_completions)
-        assert (batch.group_ids[ids] == number).all()
-        np.testing.assert_array_equal(batch.rewards[ids], group.rewards)
-        response += group.num_completions
+                np.testing.assert_array_equal(found[name], expected)
+            expected = group.behavior_logprobs[start:stop]
+            np.testing.assert_array_equal(found["old_logprobs"][size:], expected)
+            assert (found["response_ids"][size:] == response).all()
+            assert prefix != own and (rows["segment_ids"][row] == own).sum() == count
+            assert batch.group_ids[response] == number
+            response += 1
+    rewards = np.concatenate([group.rewards for group in groups])
+    np.testing.assert_array_equal(batch.rewards[:response], rewards)
     assert (batch.group_ids[response:] == -1).all() and len(batch.group_ids) == shape.responses
     there = {token for group in groups for token in (*group.prompt_tokens, *group.tokens)}
     assert set(rows["tokens"][~padding]) == there
@@ -114,32 +113,24 @@ def test_a_group_is_cut_where_that_fills_more_than_a_prompt():
     assert filling.used.tolist() == [19, 14, 7]
 
 
-def test_a_row_that_cannot_hold_one_completion_is_refused():
-    with pytest.raises(ValueError, match="pack_length"):
-        BatchShape.of_run(4, 4, prompt_tokens=10, new_tokens=6, pack_length=15, rows=0)
-
-
-UNKNOWN = dict.fromkeys(("turn_counts", "turn_tokens", "turn_texts", "turn_rewards"), [])
-
-
 @pytest.mark.parametrize(
-    "groups, options, message",
+    "group, options, named",
     [
-        ([packed_group(0)], {"stored": ("ref_logprobs",)}, "g0: .*ref_logprobs"),
-        ([packed_group(0)], {"stored": ("prox_logprobs",)}, "g0: .*prox_logprobs"),
-        ([packed_group(0)], {"components": ("length",)}, "'length'"),
-        ([packed_group(0, behavior_logprobs=None)], {}, "behavior_logprobs"),
-        ([packed_group(0, lengths=(1,) * 4)], {}, "limit of 3"),
-        ([packed_group(0, lengths=(1, 11, 1))], {}, "pack_length"),
-        ([packed_group(0, lengths=(1, 6)), packed_group(1, lengths=(7,))], {}, "group g1"),
-        ([played_group(1)], {"turns": True}, "sampling.max_turns"),
-        ([played_group(1, **UNKNOWN)], {"turns": True}, "turn_counts"),
+        ({}, {"stored": ("ref_logprobs",)}, "g0: .*ref_logprobs"),
+        ({}, {"stored": ("prox_logprobs",)}, "g0: .*prox_logprobs"),
+        ({}, {"components": ("length",)}, "g0 .*'length'"),
+        ({"behavior_logprobs": None}, {}, "g0: .*behavior_logprobs"),
+        ({"lengths": (1,) * 4}, {}, "g0.* 4 "),
+        ({"lengths": (1, 11, 1)}, {}, "pack_length"),
+        ({"lengths": (7, 7)}, {}, "g0"),
     ],
 )
-def test_a_group_that_lacks_something_or_is_beyond_the_limits_is_named(groups, options, message):
+def test_a_group_that_lacks_something_or_is_beyond_the_limits_is_named(group, options, named):
     shape = BatchShape(responses=3, pack_length=13, rows=1, micro_batches=1)
-    with pytest.raises(DataError, match=message):
-        pack(groups, shape, **{"behavior_logprobs": not options} | options)
+    with pytest.raises(DataError, match=named):
+        pack([packed_group(0, **group)], shape, **{"behavior_logprobs": not options} | options)
+    with pytest.raises(ValueError, match="pack_length"):
+        BatchShape.of_run(4, 4, prompt_tokens=10, new_tokens=6, pack_length=15, rows=0)
 
 
 def test_the_age_of_a_response_is_the_mean_over_its_sampled_tokens():
@@ -157,15 +148,20 @@ def test_turns_are_packed_with_their_rewards():
     shape = BatchShape.of_run(2, 3, 4, 8, 0, 0, turns=3)
     groups = [packed_group(0, prompt=3, lengths=(2, 1, 3)), played_group(1)]
     batch = pack(groups, shape, behavior_logprobs=False, turns=True)
-    where = [[] for _ in range(shape.responses)]
-    for token, turn, response in zip(
-        *(x[batch.mask] for x in (batch.tokens, batch.turns, batch.response_ids)), strict=True
-    ):
-        where[response].append((token, turn))
-    assert all(turn == 0 for k in range(3) for _, turn in where[k])
-    assert where[3:5] == [[(5, 0), (3, 1)], [(1, 0), (2, 1)]]
-    counts = (~np.isnan(batch.turn_rewards)).sum(1)
-    assert counts.tolist() == [1, 1, 1, 2, 2, 0]
+    arrays = (batch.response_ids, batch.tokens, batch.turns)
+    found = zip(*(x[batch.mask].tolist() for x in arrays), strict=True)
+    assert [token for token in found if token[0] > 2] == [
+        (3, 5, 0),
+        (3, 3, 1),
+        (4, 1, 0),
+        (4, 2, 1),
+    ]
+    assert (~np.isnan(batch.turn_rewards)).sum(1).tolist() == [1, 1, 1, 2, 2, 0]
     assert batch.turn_rewards[3:5, :2].tolist() == [[0, 1], [0, 0]]
     plain = pack(groups, shape, behavior_logprobs=False)
     assert plain.turns is plain.turn_rewards is None
+    unknown = dict.fromkeys(("turn_counts", "turn_tokens", "turn_texts", "turn_rewards"), [])
+    few = BatchShape.of_run(2, 3, 4, 8, 0, 0, turns=1)
+    for limits, field, fields in ((few, "sampling.max_turns", {}), (shape, "turn_counts", unknown)):
+        with pytest.raises(DataError, match=field):
+            pack([played_group(1, **fields)], limits, behavior_logprobs=False, turns=True)

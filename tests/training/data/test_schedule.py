@@ -31,32 +31,10 @@ def schedules(draw, replay=True):
     return Schedule(Regime(**fields), groups, draw(st.integers(0, 2**32)))
 
 
-@given(schedules(), st.integers(0, 40))
-def test_every_place_is_sampled_exactly_once_by_exactly_one_version(schedule, steps):
-    sampled = [
-        (place, version)
-        for version in range(steps + 1)
-        for place in schedule.sampled(version, steps)
-    ]
-    assert [place for place, _ in sampled] == list(range(len(sampled)))
-    pairs = {(*pair, step) for step in range(steps) for pair in schedule(step).samples}
-    # Nothing is trained on that was not sampled, nor sampled for nothing.
-    assert {(place, version) for place, version, _ in pairs} == set(sampled)
-    assert all(version <= step for _, version, step in pairs)
-
-
-@given(schedules(), st.integers(0, 40), st.integers(0, 40))
-def test_a_resumed_run_samples_what_its_steps_still_train_on_first(schedule, steps, since):
-    since = min(since, steps)
-    sampled = {
-        place for version in range(steps + 1) for place in schedule.sampled(version, steps, since)
-    }
-    assert sampled == {place for step in range(since, steps) for place in schedule(step).fresh}
-
-
 @given(schedules(), st.integers(0, 60))
 def test_a_step_has_its_groups_and_replays_earlier_batches_of_the_window(schedule, step):
-    plan, window = schedule(step), schedule.regime.replay_window
+    plan = schedule(step)
+    window = schedule.regime.replay_window or plan.batch
     assert len(plan.samples) == len(plan.ages) == schedule.prompts_per_step
     assert len(plan.replayed) == (schedule.replayed_per_step if plan.batch else 0)
     assert [place for place, _ in plan.samples] == [*plan.fresh, *plan.replayed]
@@ -64,7 +42,7 @@ def test_a_step_has_its_groups_and_replays_earlier_batches_of_the_window(schedul
     for place, version in plan.samples[len(plan.fresh) :]:
         batch = schedule.batch_of(place)
         assert place in schedule.positions(batch)
-        assert (max(plan.batch - window, 0) if window else 0) <= batch < plan.batch
+        assert plan.batch - window <= batch < plan.batch
         assert version == schedule.regime.version(batch * schedule.regime.reuse)
     assert plan == schedule(step)
 
@@ -74,12 +52,12 @@ def test_replay_leaves_out_what_is_too_old(schedule, step, limit):
     limited = Schedule(schedule.regime, schedule.prompts_per_step, schedule.seed, limit)
     plan = limited(step)
     regime = schedule.regime
-    oldest = plan.batch - regime.replay_window if regime.replay_window else 0
-    batches = {place: schedule.batch_of(place) for place in range(plan.fresh.start)}
+    batches = range(max(0, plan.batch - (regime.replay_window or plan.batch)), plan.batch)
     young = {
         place
-        for place, batch in batches.items()
-        if batch >= oldest and step - regime.version(batch * regime.reuse) <= limit
+        for batch in batches
+        if regime.version(batch * regime.reuse) >= step - limit
+        for place in schedule.positions(batch)
     }
     assert set(plan.replayed) <= young
     assert len(plan.replayed) == min(len(young), schedule.replayed_per_step)
@@ -101,3 +79,24 @@ def test_replay_is_addressed_by_seed_and_step_and_favours_nobody():
 def test_a_window_of_fewer_groups_than_a_step_replays_is_refused():
     with pytest.raises(ValueError, match="replay_window"):
         Schedule(Regime(replay_ratio=0.75, replay_window=1), 8)
+
+
+@given(schedules(), st.integers(0, 40), st.integers(0, 40))
+def test_a_run_and_a_resumed_one_sample_exactly_what_their_steps_train_on(schedule, steps, since):
+    """Every place once, by one version; a resumed run those that its steps still train on first."""
+
+    def sampled(since):
+        return [
+            (place, version)
+            for version in range(steps + 1)
+            for place in schedule.sampled(version, steps, since)
+        ]
+
+    places = [place for place, _ in sampled(0)]
+    assert places == list(range(len(places)))
+    pairs = {(*pair, step) for step in range(steps) for pair in schedule(step).samples}
+    assert {(place, version) for place, version, _ in pairs} == set(sampled(0))
+    assert all(version <= step for _, version, step in pairs)
+    since = min(since, steps)
+    fresh = {place for step in range(since, steps) for place in schedule(step).fresh}
+    assert {place for place, _ in sampled(since)} == fresh

@@ -9,10 +9,6 @@ import numpy as np
 import pytest
 
 from grre_jax import objectives, rollouts
-from grre_jax.config import (
-    DataConfig,
-    TrainingConfig,
-)
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
 from grre_jax.training import build
@@ -22,35 +18,32 @@ from grre_jax.training.data.choose import Chooser, read, stored_streams
 
 from ...groups import played_group, text_group
 
-pytestmark = pytest.mark.usefixtures("no_reports")
-
 
 @pytest.fixture(scope="module")
 def built(make_config, tmp_path_factory):
-    return build.build(
-        make_config(tmp_path_factory.mktemp("data") / "run", "--objective.name reinforce")
-    )
+    words = "--objective.name reinforce --training.prompts_per_step 2"
+    return build.build(make_config(tmp_path_factory.mktemp("data") / "run", words))
 
 
-def select(built, folder, *, objective="reinforce", prompts_per_step=2, steps=100, **fields):
-    """The chooser of a run of data.path."""
-    config = dataclasses.replace(
-        built.config,
-        data=DataConfig(path=str(folder), **fields),
-        training=TrainingConfig(steps=steps, prompts_per_step=prompts_per_step),
-    )
-    if isinstance(objective, str):
-        objective = objectives.algorithm(objective)
-    parts = dataclasses.replace(built, config=config, objective=objective)
-    return Chooser(None, stored_streams(parts, sources.open_folders(config, resume=False)))
+@pytest.fixture
+def select(built):
+    """`select(folder, words)`: the chooser of a run of data.path."""
+
+    def chooser(folder, words="", objective="reinforce", **options):
+        config = override(built.config, f"--data.path {folder} {words}".split())
+        objective = objectives.algorithm(objective, **options)
+        parts = dataclasses.replace(built, config=config, objective=objective)
+        return Chooser(None, stored_streams(parts, sources.open_folders(config, resume=False)))
+
+    return chooser
 
 
-def ids(choose, step):
-    return [group.group_id for group in read(choose(step))]
+def ids(choose, steps):
+    return [group.group_id for step in steps for group in read(choose(step))]
 
 
-def names(choose, steps):
-    return {name for step in range(steps) for name in ids(choose, step)}
+def write(folder, groups, **fields):
+    rollouts.write(folder, groups, writer="import", **fields)
 
 
 # ---- the groups of data.path
@@ -58,89 +51,13 @@ def names(choose, steps):
 
 @pytest.fixture
 def folder(tmp_path):
-    groups = [text_group(i) for i in range(6)] + [
-        text_group(6, rewards=(1, 1)),
-        text_group(7, texts=("1234567$", "3$")),
-    ]
-    rollouts.write(
-        tmp_path / "rollouts", groups, writer="import", metadata={"contains": ["somewhere/test"]}
-    )
+    groups = [text_group(i) for i in range(6)]
+    groups += [text_group(6, rewards=(1, 1)), text_group(7, texts=("1234567$", "3$"))]
+    write(tmp_path / "rollouts", groups, metadata={"contains": ["somewhere/test"]})
     return tmp_path / "rollouts"
 
 
-def test_batches_are_a_function_of_the_step_and_cover_an_epoch(built, folder):
-    batches, again = select(built, folder, questions="0:6"), select(built, folder, questions="0:6")
-    for step in (4, 0, 2):
-        assert read(batches(step)) == read(again(step)) and len(batches(step).picks) == 2
-    for epoch in range(3):
-        seen = [name for step in range(3) for name in ids(batches, 3 * epoch + step)]
-        assert sorted(seen) == [f"g{i}" for i in range(6)]
-    assert np.isnan(batches(0).ages).all()
-
-
-def test_selection(built, folder):
-    assert names(select(built, folder, questions="1:4", prompts_per_step=3), 4) == {
-        "g1",
-        "g2",
-        "g3",
-    }
-    # Groups without signal are left out, unless asked for; so are those over the limit, once asked
-    # for.
-    fields = {"questions": "4:7", "drop_zero_variance": False, "prompts_per_step": 3}
-    assert names(select(built, folder, **fields), 5) == {"g4", "g5", "g6"}
-    assert names(select(built, folder, questions="4:8", drop_over_limit=True), 5) == {"g4", "g5"}
-
-
-def test_turns_of_equal_rewards_may_differ(built, tmp_path):
-    groups = [played_group(number, rewards=[1, 1]) for number in range(2)]
-    rollouts.write(tmp_path / "r", groups, writer="w")
-    with pytest.raises(DataError, match=r"2 by data\.drop_zero_variance"):
-        select(built, tmp_path / "r")
-    objective = objectives.algorithm("reinforce", returns="turns")
-    config = override(built.config, ["--sampling.max_new_tokens=8"])
-    roomy = dataclasses.replace(built, config=config)
-    chosen = select(roomy, tmp_path / "r", objective=objective)
-    assert {pick.index for pick in chosen(0).picks} == {0, 1}
-
-
-def test_a_group_over_the_limit_is_an_error(built, folder):
-    with pytest.raises(DataError, match=r"completion 0 of group g7 \(q7\) has 8 tokens"):
-        select(built, folder)
-
-
-def test_too_few_groups_say_what_dropped_them(built, folder, aged, tmp_path):
-    (tmp_path / "empty").mkdir()
-    even = [text_group(i, rewards=(1, 1)) for i in range(3)]
-    rollouts.write(tmp_path / "even", even, writer="w")
-    unjudged = text_group(8, rewards=(np.nan,) * 2, extra={"verify_failures": ["crashed"] * 2})
-    rollouts.write(folder, [unjudged], writer="import")
-    every = r"zero_variance.*data\.drop_over_limit.*verdict"
-    for path, fields, named in (
-        (folder, {"questions": "0:2", "prompts_per_step": 4}, "training.prompts_per_step"),
-        (folder, {"questions": "90:95"}, "data.questions"),
-        (folder, {"drop_over_limit": True, "prompts_per_step": 7}, every),
-        (tmp_path / "empty", {}, "empty"),
-        (aged, {"max_staleness": 0, "prompts_per_step": 3}, "data.max_staleness"),
-        (folder, {"questions": "0:6", "mix": f"{tmp_path / 'even'}=0.5"}, "drop_zero_variance"),
-    ):
-        with pytest.raises(DataError, match=named):
-            select(built, path, **fields)
-
-
-def test_one_group_without_behaviour_log_probs_is_enough_to_refuse_a_folder(
-    built, folder, tmp_path, make_group
-):
-    with pytest.raises(DataError, match="group g0 .*behavior_logprobs"):
-        select(built, folder, objective="grpo", questions="0:4")
-    mixed = tmp_path / "mixed"
-    groups = [make_group(i, lengths=(2, 3), rewards=[0, 1]) for i in range(3)]
-    rollouts.write(mixed, [*groups, text_group(9)], writer="import")
-    assert len(ids(select(built, mixed, objective="grpo", questions="0:3"), 0)) == 2
-    with pytest.raises(DataError, match="group g9 "):
-        select(built, mixed, objective="grpo")
-
-
-# ---- ages, orders and uses of stored groups
+AGED = "g0 g1 g10 g11 g20 g21 g30 g31".split()
 
 
 @pytest.fixture
@@ -148,76 +65,123 @@ def aged(tmp_path, make_group):
     for version in range(4):
         fields = {"lengths": (2, 3), "rewards": [0, 1 + version], "policy_version": [version] * 2}
         groups = [make_group(10 * version + i, **fields) for i in range(2)]
-        rollouts.write(tmp_path / "aged", groups, writer="sampler", policy_version=version)
+        write(tmp_path / "aged", groups, policy_version=version)
     return tmp_path / "aged"
 
 
-def test_a_staleness_window_is_of_the_folders_newest(built, aged):
-    assert names(select(built, aged, max_staleness=1), 2) == {"g20", "g21", "g30", "g31"}
+def test_batches_are_a_function_of_the_step_and_cover_an_epoch(select, folder):
+    batches = select(folder, "--data.questions 0:6")
+    again = select(folder, "--data.questions 0:6")
+    for step in (4, 0, 2):
+        assert read(batches(step)) == read(again(step)) and len(batches(step).picks) == 2
+    for epoch in range(3):
+        seen = ids(batches, range(3 * epoch, 3 * epoch + 3))
+        assert sorted(seen) == [f"g{i}" for i in range(6)]
+    assert np.isnan(batches(0).ages).all()
+
+
+@pytest.mark.parametrize(
+    "words, numbers",
+    [
+        ("--data.questions 1:4 --training.prompts_per_step 3", (1, 2, 3)),
+        ("--data.questions 4:7 --data.drop_zero_variance false", (4, 5, 6)),
+        ("--data.questions 4:8 --data.drop_over_limit true", (4, 5)),
+    ],
+)
+def test_selection(select, folder, words, numbers):
+    assert set(ids(select(folder, words), range(6))) == {f"g{number}" for number in numbers}
+
+
+def test_turns_of_equal_rewards_may_differ(select, tmp_path):
+    write(tmp_path, [played_group(number, rewards=[1, 1]) for number in range(2)])
+    with pytest.raises(DataError, match=r"2 by data\.drop_zero_variance"):
+        select(tmp_path)
+    chosen = select(tmp_path, "--sampling.max_new_tokens 8", returns="turns")
+    assert {pick.index for pick in chosen(0).picks} == {0, 1}
+
+
+def test_what_cannot_be_trained_on_is_named(select, folder, aged, tmp_path, make_group):
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "even", [text_group(i, rewards=(1, 1)) for i in range(3)])
+    groups = [make_group(i, lengths=(2, 3), rewards=[0, 1]) for i in range(3)]
+    write(tmp_path / "mixed", [*groups, text_group(9)])
+    unjudged = text_group(8, rewards=(np.nan,) * 2, extra={"verify_failures": ["crashed"] * 2})
+    write(folder, [unjudged])
+    every = r"zero_variance.*data\.drop_over_limit.*verdict"
+    uses = "--data.max_uses 3 --training.prompts_per_step 4 --training.steps"
+    for path, words, objective, named in (
+        (
+            folder,
+            "--data.questions 0:2 --training.prompts_per_step 4",
+            "reinforce",
+            "prompts_per_step",
+        ),
+        (folder, "--data.questions 90:95", "reinforce", "data.questions"),
+        (folder, "--data.drop_over_limit true --training.prompts_per_step 7", "reinforce", every),
+        (folder, "", "reinforce", r"completion 0 of group g7 \(q7\) has 8 tokens"),
+        (folder, "--data.questions 0:4", "grpo", "g0 .*behavior_logprobs"),
+        (tmp_path / "mixed", "", "grpo", "g9 .*behavior_logprobs"),
+        (tmp_path / "empty", "", "reinforce", "empty"),
+        (
+            aged,
+            "--data.max_staleness 0 --training.prompts_per_step 3",
+            "reinforce",
+            "max_staleness",
+        ),
+        (aged, f"{uses} 7", "reinforce", "data.max_uses"),
+        (
+            folder,
+            f"--data.questions 0:6 --data.mix {tmp_path}/even=0.5",
+            "reinforce",
+            "drop_zero_v",
+        ),
+    ):
+        with pytest.raises(DataError, match=named):
+            select(path, words, objective)
+    assert len(ids(select(tmp_path / "mixed", "--data.questions 0:3", "grpo"), [0])) == 2
+    lasts = ids(select(aged, f"{uses} 6"), range(6))
+    assert {lasts.count(name) for name in AGED} == {3}
+
+
+def test_a_staleness_window_is_of_the_folders_newest(select, aged):
+    assert set(ids(select(aged, "--data.max_staleness 1"), range(2))) == set(AGED[4:])
     # Its newest, whatever is trained on; and an expert's groups have no age.
-    older = select(built, aged, max_staleness=2, questions="0:4", prompts_per_step=1)
-    assert names(older, 2) == {"g10", "g11"}
-    rollouts.write(aged, [text_group(i, is_expert=[1, 1]) for i in range(2)], writer="import")
-    assert names(select(built, aged, max_staleness=0), 2) == {"g30", "g31", "g0", "g1"}
+    older = select(aged, "--data.max_staleness 2 --data.questions 0:4")
+    assert set(ids(older, range(2))) == {"g10", "g11"}
+    write(aged, [text_group(i, is_expert=[1, 1]) for i in range(2)])
+    assert set(ids(select(aged, "--data.max_staleness 0"), range(2))) == {"g30", "g31", "g0", "g1"}
 
 
-def test_the_order_can_be_that_of_the_folder_or_of_age(built, aged):
-    stored = select(built, aged, order="stored", prompts_per_step=4)
-    first = ["g0", "g1", "g10", "g11"]
-    second = ["g20", "g21", "g30", "g31"]
-    assert [ids(stored, step) for step in range(3)] == [first, second, first]
-    newest = select(built, aged, order="newest", prompts_per_step=4)
-    assert ids(newest, 0) == second[::-1]
-
-
-def test_uses_are_counted_before_anything_runs(built, aged):
-    lasts = select(built, aged, max_uses=3, prompts_per_step=4, steps=6)
-    seen = [name for step in range(6) for name in ids(lasts, step)]
-    assert sorted(seen) == sorted(3 * [f"g{10 * v + i}" for v in range(4) for i in range(2)])
-    with pytest.raises(DataError, match="data.max_uses"):
-        select(built, aged, max_uses=3, prompts_per_step=4, steps=7)
-
-
-# ---- provenance
-
-
-def test_contents_are_the_models_past_and_the_data(built, folder, tmp_path):
-    (tmp_path / "model").mkdir()
-    file = tmp_path / "model" / "grre_provenance.json"
-    file.write_text(json.dumps({"contains": ["gsm8k/test"]}))
-    config = override(built.config, [f"--model.path={file.parent}"])
-    parts = dataclasses.replace(built, config=config)
-    assert sources.training_contents(parts, ()) == {"gsm8k/test", "arithmetic/train"}
-    parts = dataclasses.replace(built, config=override(config, [f"--data.path={folder}"]))
-    contents = sources.training_contents(parts, [rollouts.read(folder)])
-    assert contents == {"gsm8k/test", "somewhere/test"}
+def test_the_order_can_be_that_of_the_folder_or_of_age(select, aged):
+    assert ids(select(aged, "--data.order stored"), range(6)) == AGED + AGED[:4]
+    assert ids(select(aged, "--data.order newest"), range(2)) == AGED[:3:-1]
 
 
 # ---- the folders, as they were when the run began
 
 
 def seal(folder, *numbers, contains="a/train"):
-    groups = [text_group(i) for i in numbers]
-    rollouts.write(folder, groups, writer="import", metadata={"contains": [contains]})
+    write(folder, [text_group(i) for i in numbers], metadata={"contains": [contains]})
 
 
 @pytest.fixture
 def parts(built, tmp_path):
-    """Of a run of data.path with another folder mixed in."""
+    """Of a run of data.path with another folder mixed in, and a model with a past."""
     seal(tmp_path / "a", 0, 1, 2, 3)
     seal(tmp_path / "a", 4)
     seal(tmp_path / "b", 5, 6)
-    words = (
-        f"--run-dir {tmp_path / 'run'} --data.path {tmp_path / 'a'} --data.mix {tmp_path / 'b'}=0.5"
-    )
+    (tmp_path / "model").mkdir()
+    past = json.dumps({"contains": ["gsm8k/test"]})
+    (tmp_path / "model" / "grre_provenance.json").write_text(past)
+    words = f"--run-dir {tmp_path / 'run'} --data.path {tmp_path / 'a'}"
+    words += f" --data.mix {tmp_path / 'b'}=0.5 --model.path {tmp_path / 'model'}"
     config = override(built.config, words.split())
     config.folder.mkdir()
     return dataclasses.replace(built, config=config)
 
 
 def trained_on(parts, folders):
-    choose = Chooser(None, stored_streams(parts, folders))
-    return [ids(choose, step) for step in range(8)]
+    return ids(Chooser(None, stored_streams(parts, folders)), range(8))
 
 
 def test_a_resumed_run_trains_on_what_it_began_with(parts, tmp_path):
@@ -228,11 +192,12 @@ def test_a_resumed_run_trains_on_what_it_began_with(parts, tmp_path):
     seal(tmp_path / "b", 9)
     again = sources.open_folders(parts.config, resume=True)
     assert trained_on(parts, again) == before
-    assert sources.training_contents(parts, again.values()) == {"a/train"}
-    assert [len(part) for part in again.values()] == [5, 2]
+    assert sources.training_contents(parts, again.values()) == {"a/train", "gsm8k/test"}
     new = sources.open_folders(parts.config, resume=False)
     assert trained_on(parts, new) != before
-    assert sources.training_contents(parts, new.values()) == {"a/train", "b/test"}
+    assert sources.training_contents(parts, new.values()) == {"a/train", "b/test", "gsm8k/test"}
+    samples = dataclasses.replace(parts, config=override(parts.config, ["--data.path="]))
+    assert sources.training_contents(samples, ()) == {"arithmetic/train", "gsm8k/test"}
 
 
 def test_a_folder_that_begins_otherwise_is_refused(parts, tmp_path):
@@ -240,9 +205,9 @@ def test_a_folder_that_begins_otherwise_is_refused(parts, tmp_path):
     file = parts.config.folder / "stored.json"
     kept = json.loads(file.read_text())
     folder = str(tmp_path / "a")
-    others = [kept | {folder: kept[folder] | other} for other in ({"last": "0"}, {"datasets": 3})]
     for text, named in (
-        *((json.dumps(other), folder) for other in others),
+        (json.dumps(kept | {folder: kept[folder] | {"last": "0"}}), folder),
+        (json.dumps(kept | {folder: kept[folder] | {"datasets": 3}}), folder),
         ("{", "stored.json"),
         ('{"a": 3}', "stored.json"),
     ):

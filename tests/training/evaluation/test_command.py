@@ -54,25 +54,19 @@ def test_greedy_answers_agree(model):
 @pytest.mark.parametrize(
     ("words", "field"),
     [
-        (["--training.steps", "3"], "training.steps"),
-        (["--evaluation.questions", "0"], "evaluation.questions"),
-        (["--evaluation.max-new-tokens", "3000"], "2048"),
-        (["--model.dtype", "int8"], "model.dtype"),
+        ("--training.steps 3", "training.steps"),
+        ("--evaluation.questions 0", "evaluation.questions"),
+        ("--evaluation.max-new-tokens 3000", "2048"),
+        ("--model.dtype int8", "model.dtype"),
+        ("", "arithmetic/held-out"),  # it trained on the questions
     ],
 )
-def test_wrong_requests(model, words, field):
+def test_wrong_requests(model, tmp_path, words, field):
+    folder = shutil.copytree(model, tmp_path / "model")
+    if not words:
+        (folder / "grre_provenance.json").write_text('{"contains": ["arithmetic/held-out"]}')
     with pytest.raises(UsageError, match=field):
-        evaluated(model, *words)
-
-
-def test_a_model_that_trained_on_the_questions_is_refused(model, tmp_path):
-    for file in model.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "grre_provenance.json").write_text(
-        json.dumps({"contains": ["arithmetic/held-out"]})
-    )
-    with pytest.raises(UsageError, match="arithmetic/held-out"):
-        evaluated(tmp_path)
+        evaluated(folder, *words.split())
 
 
 def test_a_run_and_a_model_are_told_apart(model, tiny_run, tmp_path):

@@ -1,22 +1,18 @@
 """Evaluation against the same figures done by hand."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
 from grre_jax import rollouts, sampling
-from grre_jax.config import (
-    SamplingConfig,
-)
 from grre_jax.errors import UsageError
-from grre_jax.random_streams import Purpose
 from grre_jax.reporting import wilson_interval
 from grre_jax.tasks import Question, Verdict
 from grre_jax.tasks.judging import InProcess
 from grre_jax.training import build, loop, run_folder
-from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.data import checks
 from grre_jax.training.data.checks import leaked
@@ -45,55 +41,50 @@ class Judge:
 
 @pytest.fixture(scope="module")
 def setting(make_config, tmp_path_factory):
-    """(explorer, first parameters, other parameters, held-out questions)."""
+    """(evaluator without greedy completions, first parameters, other parameters, held-out
+    questions).
+    """
     parts = build.build(make_config(tmp_path_factory.mktemp("evaluate") / "run"))
     graph, state = first_state(parts)
-    settings = SamplingConfig(
-        group_size=4, max_prompt_tokens=4, max_new_tokens=3, prompts_per_call=4
-    )
-    task = Judge()
-    judge = InProcess(task)
-    explorer = Explorer(
-        graph, task, parts.tokenizer, settings, parts.mesh, 0, judge, Purpose.EVALUATE
-    )
+    task = parts.task
+    explorer = make_evaluator(parts, graph).sampled
+    explorer = dataclasses.replace(explorer, task=Judge(), judge=InProcess(Judge()))
     draw = np.random.default_rng(0)
     other = jax.tree.map(
         lambda p: p + np.float32(0.1) * draw.normal(size=p.shape).astype(np.float32), state.params
     )
-    return explorer, state.params, other, parts.task.evaluation(12)
+    return Evaluator(explorer, None), state.params, other, task.evaluation(12)
 
 
 def test_figures_by_hand(setting):
-    explorer, first, other, questions = setting
-    result = evaluate(Evaluator(explorer, None), other, first, questions, step=7)
+    evaluator, first, other, questions = setting
+    explorer = evaluator.sampled
+    result = evaluate(evaluator, other, first, questions, step=7)
     groups = explorer.groups(other, questions, range(12), policy_version=7, attempt=7)
-    rewards = np.concatenate([group.rewards for group in groups])
-    for name in ("accuracy", "reward"):
-        assert result[name] == pytest.approx(rewards.mean()) and 0 < rewards.sum() < 48
-        assert (result[f"{name}_low"], result[f"{name}_high"]) == pytest.approx(
-            wilson_interval(rewards.sum(), 48)
-        )
-    assert result["response_length"] == pytest.approx(
-        np.mean([length for group in groups for length in group.lengths])
-    )
+    right = sum(group.rewards.sum() for group in groups)
+    assert 0 < right < 48
+    low, high = wilson_interval(right, 48)
+    lengths = np.concatenate([group.lengths for group in groups])
     start, policy = (
         np.concatenate(score_groups(explorer.graph, p, groups, explorer.mesh)).astype(float)
         for p in (first, other)
     )
     ratio = np.exp(start - policy)
-    assert result["kl_to_start"] == pytest.approx(np.mean(ratio - 1 - np.log(ratio)), abs=1e-5)
-    assert result["kl_to_start"] > 1e-3
-    estimates = {name + end for name in ("accuracy", "reward") for end in ("", "_low", "_high")}
-    assert set(result) == estimates | {"response_length", "kl_to_start"}
+    kl = np.mean(ratio - 1 - np.log(ratio))
+    assert kl > 1e-3
+    figures = {"": right / 48, "_low": low, "_high": high}
+    expected = {name + end: x for name in ("accuracy", "reward") for end, x in figures.items()}
+    expected |= {"response_length": lengths.mean(), "kl_to_start": kl}
+    assert result == pytest.approx(expected, abs=1e-5)
 
 
 def test_greedy_figures_are_those_of_greedy_completions(make_config, setting):
     """Right is what the policy would most likely answer: greedy decoding always finds it, sampling
     often does not.
     """
-    explorer, first, other, questions = setting
-    settings = dataclasses.replace(explorer.config, group_size=1, temperature=0)
-    greedy = dataclasses.replace(explorer, config=settings)
+    alone, first, other, questions = setting
+    settings = dataclasses.replace(alone.sampled.config, group_size=1, temperature=0)
+    greedy = dataclasses.replace(alone.sampled, config=settings)
     drawn = greedy.groups(other, questions, range(12), policy_version=0)
     texts = {group.question_id: group.texts[0] for group in drawn}
     assert len(set(texts.values())) > 3
@@ -106,18 +97,20 @@ def test_greedy_figures_are_those_of_greedy_completions(make_config, setting):
     parts = build.build(make_config("", "--evaluation.num_samples 1"))
     parts = dataclasses.replace(parts, task=Likely())
     vars(parts)["judge"] = InProcess(parts.task)  # a local class cannot be sent to another process
-    evaluator = make_evaluator(parts, explorer.graph)
-    alone = evaluate(dataclasses.replace(evaluator, greedy=None), other, first, questions, step=7)
+    evaluator = make_evaluator(parts, alone.sampled.graph)
+    sampled = dataclasses.replace(evaluator, greedy=None)
+    expected = evaluate(sampled, other, first, questions, step=7)
+    assert 0 <= expected["accuracy"] < 0.9
     programs = sampling.compiled_programs()
-    result = evaluate(evaluator, other, first, questions, step=7)
+    for right in (12, 9):
+        texts |= {name: texts[name] + "x" for name in list(texts)[right:]}
+        result = evaluate(evaluator, other, first, questions, step=7)
+        low, high = wilson_interval(right, 12)
+        greedy = {"accuracy": right / 12, "accuracy_low": low, "accuracy_high": high}
+        found = {name: result[f"greedy_{name}"] for name in greedy}
+        assert found == greedy and result["greedy_reward"] == right / 12 - 0.5
+        assert right < 12 or result.items() >= expected.items()
     assert sampling.compiled_programs() == programs  # single samples and greedy ones share them
-    low, high = wilson_interval(12, 12)
-    greedy = {"accuracy": 1.0, "accuracy_low": low, "accuracy_high": high, "reward": 0.5}
-    assert result == alone | {f"greedy_{name}": value for name, value in greedy.items()}
-    assert 0 <= result["accuracy"] < 0.9
-    wrong = {identifier: text + "x" for identifier, text in texts.items()}
-    texts = {**texts, **dict(list(wrong.items())[:3])}
-    assert evaluate(evaluator, other, first, questions, step=7)["greedy_accuracy"] == 0.75
 
 
 def test_the_best_is_by_a_figure_that_evaluations_have(make_config, tmp_path):
@@ -130,10 +123,9 @@ def test_the_best_is_by_a_figure_that_evaluations_have(make_config, tmp_path):
 
 
 def test_a_policy_is_no_distance_from_itself_and_each_step_draws_anew(setting):
-    explorer, first, _, questions = setting
-    evaluator = Evaluator(explorer, None)
+    evaluator, first, _, questions = setting
     results = [evaluate(evaluator, first, first, questions, step=step) for step in (0, 0, 1)]
-    assert results[0] == results[1] and results[0] != results[2]
+    assert results[0] == results[1] != results[2]
     assert all(abs(result["kl_to_start"]) < 1e-8 for result in results)
 
 
@@ -158,43 +150,22 @@ def test_a_run_on_contaminated_data_is_refused_before_it_begins(make_config, tmp
             loop.train(make_config(tmp_path / "run", f"{words} {more}"))
 
 
-def test_what_a_training_row_says_of_verdicts():
-    """Rewards of -1 and 1 are no accuracy; correctness is, and each component has a mean of its
-    own.
-    """
-
-    def group(rewards, **components):
-        return text_group(0, rewards=rewards, components=components)
-
-    groups = [group([-1, 1], correct=[0, 1], format=[1, 0.5]), group([0, 1], format=[0, 0])]
-    assert verdict_scalars(groups) == {"accuracy": 0.5, "component_format": 0.375}
-    assert verdict_scalars([group([0, 1]), group([-1, 3])]) == {}  # one group that does not say
-
-
-class Stream:
-    """Questions by position; some of them are the evaluation's."""
-
-    name = "stream"
-
-    def __init__(self, held_out):
-        self._held_out = held_out
-
-    def question(self, position):
-        return Question(f"q{position % 50}", f"What is {position % 50}?", "?")
-
-    def evaluation(self, count):
-        return self._held_out[:count]
-
-
 def test_evaluation_questions_that_are_trained_on_are_counted_with_an_example(
     make_config, tmp_path, monkeypatch
 ):
+    def question(position):
+        return Question(f"q{position % 50}", f"What is {position % 50}?", "?")
+
     def found(words, questions):
         config = make_config(tmp_path / "run", f"--warm-start.steps {words}")
-        return leaked(config, Stream(questions))
+        held_out = SimpleNamespace(
+            name="stream", question=question, evaluation=lambda count: questions[:count]
+        )
+        return leaked(config, held_out)
 
     clean = [Question("q31a", "What is 31 a?", "?"), Question("q49", "What is 49?", "?")]
-    by_id, by_prompt = Question("q3", "Three?", "3"), Question("other", "What is 31?", "31")
+    by_id = Question("q3", "Three?", "3")
+    by_prompt = Question("other", "What is 31?", "31")
     assert found("0", clean) == ""  # positions 0 to 31
     both = found("0", [*clean, by_id, by_prompt])
     assert both.startswith("2 of the 4") and "q3" in both
@@ -204,3 +175,14 @@ def test_evaluation_questions_that_are_trained_on_are_counted_with_an_example(
     assert "q49, at position 49" in found("1 --warm-start.demonstrations 50", clean)
     for words in FREE:
         assert found(f"0 {words}", [by_id]) == ""
+
+
+def test_what_a_training_row_says_of_verdicts():
+    """Rewards of -1 and 1 are no accuracy; correctness is, and each component has a mean of its
+    own. Nothing is said of it if one group does not say.
+    """
+    one = text_group(0, rewards=[-1, 1], components={"correct": [0, 1], "format": [1, 0.5]})
+    other = text_group(1, rewards=[0, 1], components={"format": [0, 0]})
+    found = verdict_scalars([one, other])
+    assert found == {"accuracy": 0.5, "component_format": 0.375}
+    assert verdict_scalars([text_group(0), text_group(1, rewards=[-1, 3])]) == {}

@@ -5,7 +5,6 @@ shard lost.
 import pytest
 
 from grre_jax import rollouts
-from grre_jax.config import EvaluationConfig
 from grre_jax.training import loop
 
 from ...run_processes import bits, kill_all, quiet, rows, start, wait_for_step, written
@@ -20,19 +19,28 @@ def nothing_is_left():
 
 
 # A signal that asks the run to stop is sent within the tests' process (test_loop).
+# A signal that asks the run to stop is sent within the tests' process (test_loop).
+# A signal that asks the run to stop is sent within the tests' process (test_loop).
 def test_killed_and_resumed(tiny_run, make_config, tmp_path):
-    """It goes on within this process."""
-    fields = {"start_from": str(tiny_run), "evaluation": EvaluationConfig(questions=0)}
-    alone = loop.train(make_config(tmp_path / "alone", **fields), console=quiet())
-    config, run = make_config(tmp_path / "run", **fields), tmp_path / "run"
+    """With replay and two uses of a batch. It goes on within this process."""
+    words = f"--start-from {tiny_run} --evaluation.questions 0"
+    words += " --regime.sync_interval 2 --regime.reuse 2 --regime.replay_ratio 0.25"
+    alone = loop.train(make_config(tmp_path / "alone", words), console=quiet())
+    run = tmp_path / "run"
+    config = make_config(run, words)
     process = start(written(config), run)
     wait_for_step([process], run, 5)
     process.kill()
     process.wait()
     sealed = {entry.name for entry in rollouts.read(run / "rollouts").datasets}
     loop.train(config, resume=True, console=quiet())
-    assert sealed <= {entry.name for entry in rollouts.read(run / "rollouts").datasets}
-
     assert rows(run) == rows(alone) and bits(run) == bits(alone)
     assert rollouts.verify(run / "rollouts").ok
-    assert list(rollouts.read(run / "rollouts")) == list(rollouts.read(alone / "rollouts"))
+    reader = rollouts.read(run / "rollouts")
+    assert sealed <= {entry.name for entry in reader.datasets}
+    assert list(reader) == list(rollouts.read(alone / "rollouts"))
+    # One of four groups of a step is replayed from step 3 on.
+    sampled = {entry.policy_version: entry.groups for entry in reader.datasets}
+    assert sampled == {0: 4, 2: 3, 4: 3, 6: 3}
+    ages = [rows(run)["train", step]["staleness"] for step in (1, 2, 3)]
+    assert ages == [0, 1, 0.5]

@@ -1,11 +1,10 @@
 """Any mesh gives the numbers of one device: 8 devices of one process, in a process of its own."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
+
+from ... import simulated_devices
 
 # Models whose heads, vocabulary and layers divide some meshes and not others; rows with shared
 # prompts.
@@ -86,44 +85,31 @@ print(json.dumps(out))
 """
 
 
-@pytest.fixture(
-    scope="module",
-    params=["windows_untied_scanned", pytest.param("tied_lora", marks=pytest.mark.slow)],
+@pytest.mark.parametrize(
+    "name, cuts",
+    [
+        ("windows_untied_scanned", {"qkv_proj": {"fsdp": 1, "tensor": 2}}),
+        pytest.param(
+            "tied_lora",
+            {
+                "q_lora_a": {"fsdp": 1},
+                "q_lora_b": {"tensor": 2},
+                "down_lora_a": {"tensor": 1},
+                "down_lora_b": {"fsdp": 2},
+                "merged": {"fsdp": 1, "tensor": 2},
+            },
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
-def eight(request):
-    """The name of a model, and its runs by mesh."""
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", EIGHT, request.param],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return request.param, json.loads(done.stdout.splitlines()[-1])
-
-
-def test_every_mesh_gives_the_numbers_of_one_device(eight):
-    _, runs = eight
-    assert len(runs) > 1
+def test_every_mesh_gives_the_numbers_of_one_device(name, cuts):
+    runs = json.loads(simulated_devices.printed(EIGHT, name))
+    one = runs.pop("one")
+    assert runs["all"]["cuts"].items() >= cuts.items()  # mesh axis: dimension
+    assert len(set(one["losses"])) == 3  # the steps moved
     for label, run in runs.items():
-        assert run["losses"] == pytest.approx(runs["one"]["losses"], abs=1e-5), label
-        assert run["norms"] == pytest.approx(runs["one"]["norms"], rel=1e-3), (
-            label
-        )  # two updates of Adam magnify rounding
-        assert run["total"] == pytest.approx(runs["one"]["total"], rel=1e-5), label
+        assert run["losses"] == pytest.approx(one["losses"], abs=1e-5), label
+        # Two updates of Adam magnify rounding.
+        assert run["norms"] == pytest.approx(one["norms"], rel=1e-3), label
+        assert run["total"] == pytest.approx(one["total"], rel=1e-5), label
         assert run["recompiled"] == 0, label  # the first step compiled all that the run needs
-    assert len(set(runs["one"]["losses"])) == 3  # the steps moved
-
-
-def test_parameters_are_really_cut(eight):
-    name, runs = eight
-    cuts = runs["all"]["cuts"]  # mesh axis: dimension
-    if name == "windows_untied_scanned":
-        assert cuts["qkv_proj"] == {"fsdp": 1, "tensor": 2}
-        return
-    assert cuts["q_lora_a"] == {"fsdp": 1} and cuts["q_lora_b"] == {"tensor": 2}
-    assert cuts["down_lora_a"] == {"tensor": 1} and cuts["down_lora_b"] == {"fsdp": 2}
-    assert cuts["merged"] == {"fsdp": 1, "tensor": 2}

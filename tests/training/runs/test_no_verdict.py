@@ -18,39 +18,13 @@ from grre_jax.training.loop import train
 from ...groups import packed_group, played_group
 from ...run_processes import log
 
-NAN = float("nan")
 
-
-def failed(group, k):
-    """The group with no verdict on completion `k`."""
-    lost = np.arange(group.num_completions) == k
-    texts = {"verify_failures": "crash", "verify_reasons": "no answer"}
-    extra = {name: np.where(lost, text, "").tolist() for name, text in texts.items()}
-    return dataclasses.replace(group, rewards=np.where(lost, NAN, group.rewards), extra=extra)
-
-
-@pytest.mark.parametrize("k", [0, 1, 2])
-def test_a_step_with_a_crash_is_the_step_without_that_completion(k):
-    whole = packed_group(1)
-    others = np.arange(3) != k
-    tokens = np.repeat(others, whole.lengths)
-    kept = packed_group(
-        1,
-        prompt_tokens=whole.prompt_tokens,
-        lengths=whole.lengths[others].tolist(),
-        tokens=whole.tokens[tokens],
-        behavior_logprobs=whole.behavior_logprobs[tokens],
-        rewards=whole.rewards[others],
-    )
-    other, alone = packed_group(2), failed(packed_group(3, lengths=(3, 2)), 1)
-    shape = BatchShape.of_run(3, 3, 3, 4, 0, 0)
-    objective = objectives.algorithm("grpo")
-    batches = [
-        place(groups, shape, objective, meshes.make_mesh(meshes.MeshConfig()))
-        for groups in ([failed(whole, k), other, alone], [kept, other])
-    ]
-    for found, expected in zip(*map(jax.tree.leaves, batches), strict=True):
-        np.testing.assert_array_equal(found, expected)
+def failed(group, *lost):
+    """The group with no verdict on some completions."""
+    gone = np.isin(np.arange(group.num_completions), lost)
+    texts = {"verify_failures": "timeout", "verify_reasons": "no answer"}
+    extra = {name: np.where(gone, text, "").tolist() for name, text in texts.items()}
+    return dataclasses.replace(group, rewards=np.where(gone, np.nan, group.rewards), extra=extra)
 
 
 def test_a_trajectory_without_a_verdict_is_left_out_with_its_turns():
@@ -73,51 +47,70 @@ def test_older_records_with_a_reward_of_zero_have_no_verdict(tmp_path):
     assert first.judged.tolist() == [True, False, True] and second.judged.all()
 
 
+@pytest.mark.parametrize("k", [0, 1, 2])
+def test_a_step_with_a_crash_is_the_step_without_that_completion(k):
+    whole = packed_group(1)
+    others = np.arange(3) != k
+    tokens = np.repeat(others, whole.lengths)
+    kept = packed_group(
+        1,
+        prompt_tokens=whole.prompt_tokens,
+        lengths=whole.lengths[others].tolist(),
+        tokens=whole.tokens[tokens],
+        behavior_logprobs=whole.behavior_logprobs[tokens],
+        rewards=whole.rewards[others],
+    )
+    other = packed_group(2)
+    alone = failed(packed_group(3, lengths=(3, 2)), 1)
+    shape = BatchShape.of_run(3, 3, 3, 4, 0, 0)
+    mesh = meshes.make_mesh(meshes.MeshConfig())
+    found, expected = (
+        place(groups, shape, objectives.algorithm("grpo"), mesh)
+        for groups in ([failed(whole, k), other, alone], [kept, other])
+    )
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
 def test_the_bound_counts_steps_to_come_as_good_ones():
     good = packed_group(1)
-    extra = {"verify_failures": ["timeout"] * 3, "verify_reasons": ["no answer"] * 3}
-    everything = dataclasses.replace(good, rewards=[NAN] * 3, extra=extra)
-    bound = FailureBound(0.5, 100)
-    for _ in range(10):
-        bound.check([everything])
-    with pytest.raises(DataError, match="timeout: no answer"):
-        bound.check([everything])
-    bound = FailureBound(0.5, 4)
-    for group in (everything, good, good, good, everything, everything):
-        bound.check([group])
-    with pytest.raises(DataError):
-        bound.check([everything])
+    bad = failed(good, 0, 1, 2)
+    for steps, groups in ((100, [bad] * 10), (4, [bad, good, good, good, bad, bad])):
+        bound = FailureBound(0.5, steps)
+        for group in groups:
+            bound.check([group])
+        with pytest.raises(DataError, match="timeout: no answer"):
+            bound.check([bad])
 
 
 def test_a_run_whose_verifier_always_crashes_stops_with_the_first_reason(make_config, tmp_path):
-    (tmp_path / "always.py").write_text(
+    """And goes on once the verifier works."""
+    verifier = tmp_path / "always.py"
+    verifier.write_text(
         "from grre_jax.tasks.datasets.arithmetic import Arithmetic\n"
         "class Always(Arithmetic):\n"
         "    batch_rewards = None\n"
         "    def verify(self, question, completion): raise ZeroDivisionError('sandbox lost')\n"
         "def build(seed=0): return Always(seed=seed, operands=2)\n"
     )
-    words = f"--task.name {tmp_path / 'always.py'}:build --task.verify_processes 0"
+    words = f"--task.name {verifier}:build --task.verify_processes 0"
     words += " --objective.name asymre --logging.tensorboard true"
     config = make_config(tmp_path / "runs", words)
     with pytest.raises(DataError, match="error: ZeroDivisionError: sandbox lost"):
         train(config)
-    stopped = log(config.folder)
-    rows = [row for row in stopped if row["kind"] == "train"]
+    rows = [row for row in log(config.folder) if row["kind"] == "train"]
     assert 0 < len(rows) < 8
-    assert {row["verify_failures"] for row in rows} == {16}
-    assert {row["grad_norm"] for row in rows} == {0}
-    assert not any({"reward", "response_length", "not_finite"} & row.keys() for row in rows)
-    verifier = tmp_path / "always.py"
-    verifier.write_text(verifier.read_text().replace("raise", "return None and"))
+    for row in rows:
+        assert (row["verify_failures"], row["grad_norm"]) == (16, 0)
+        assert not {"reward", "response_length", "not_finite"} & row.keys()
+    silent = verifier.read_text().replace("raise", "return None and")
+    verifier.write_text(silent)
     with pytest.raises(DataError, match="none: "):
         train(config, resume=True)
-    works = verifier.read_text().replace("None and", "super().verify(question, completion) or")
-    verifier.write_text(works)
+    verifier.write_text(silent.replace("None and", "super().verify(question, completion) or"))
     # Beyond what was sampled already.
     train(make_config(tmp_path / "runs", f"{words} --training.steps 12"), resume=True)
     resumed = [row for row in log(config.folder) if row["kind"] == "train"]
     assert resumed[: len(rows)] == rows and resumed[-1]["step"] == 12
-    assert resumed[-1].get("verify_failures", 0) == 0
+    assert not resumed[-1].get("verify_failures")
     (summary,) = json.loads((config.folder / "summary.json").read_text())["runs"]
     assert summary["not_finite_steps"] == 0

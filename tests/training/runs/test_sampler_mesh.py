@@ -2,14 +2,13 @@
 those of a run that does so in turn. Eight devices of one process, in a process of its own.
 """
 
-import os
-import subprocess
-import sys
+import functools
 
 import pytest
 
 from grre_jax.config import MeshConfig
 
+from ... import simulated_devices
 from ...run_processes import bits, groups, rows
 
 # Runs `FOLDER MODE STEPS FSDP DATA TENSOR` of two steps ahead: sampling beside training, the two in
@@ -73,29 +72,23 @@ def run(folder, mode, *numbers):
 threads = supply.ThreadPoolExecutor
 for words in sys.argv[2:]:
     run(sys.argv[1], *words.split())
+print("done")
 """
 
 
-def run_eight(folder, *runs):
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    words = [sys.executable, "-c", EIGHT, str(folder), *runs]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=2000)
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
-def same(one, other):
+def same(folder, one, other):
     """Compares two runs: every row, every group that was sampled, and the last state, bit by
     bit.
     """
-    assert rows(one) == rows(other) and groups(one) == groups(other)
-    assert bits(one, mesh=MeshConfig()) == bits(other, mesh=MeshConfig())
+    simulated_devices.printed(EIGHT, folder, one, other)
+    runs = [folder / words.split()[0] for words in (one, other)]
+    for of in (rows, groups, functools.partial(bits, mesh=MeshConfig())):
+        assert of(runs[0]) == of(runs[1])
 
 
 @pytest.mark.slow
 def test_a_step_is_taken_while_the_next_batch_is_drawn_and_no_number_differs(tmp_path):
-    run_eight(tmp_path, "beside 4 1 4 1", "shared 4 1 4 1")
-    same(tmp_path / "beside", tmp_path / "shared")
+    same(tmp_path, "beside 4 1 4 1", "shared 4 1 4 1")
     losses = {row["loss"] for (kind, _), row in rows(tmp_path / "beside").items()}
     assert len(losses) == 4
 
@@ -103,5 +96,4 @@ def test_a_step_is_taken_while_the_next_batch_is_drawn_and_no_number_differs(tmp
 @pytest.mark.slow
 def test_another_layout_has_the_numbers_of_the_same_devices_in_turn(tmp_path):
     """The learner's parameters are cut in two over fsdp, the sampler's over tensor."""
-    run_eight(tmp_path, "beside 12 2 2 2", "turns 12 2 2 2")
-    same(tmp_path / "beside", tmp_path / "turns")
+    same(tmp_path, "beside 12 2 2 2", "turns 12 2 2 2")
