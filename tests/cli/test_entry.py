@@ -67,12 +67,8 @@ def test_a_wrong_command_is_status_2(words, capsys):
         main(words.split())
     assert caught.value.code == 2
     assert "Traceback" not in capsys.readouterr().err
-
-
-def test_version(capsys):
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit, match="^0$"):
         main(["--version"])
-    assert caught.value.code == 0
     assert grre_jax.__version__ in capsys.readouterr().out
 
 
@@ -133,9 +129,8 @@ def test_a_damaged_shard_is_named(copy, capsys, fails, config_file, tmp_path, fl
 # ---- what is printed, and what is done with a run
 
 
-@pytest.mark.parametrize("columns", ["60", "200"])
-def test_no_width_cuts_the_table_of_algorithms(capsys, fails, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", columns)
+def test_no_width_cuts_the_table_of_algorithms(capsys, fails, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
     assert main(["algorithms", *objectives.algorithms()]) == 0
     printed = capsys.readouterr().out
     assert "…" not in printed
