@@ -89,7 +89,7 @@ def test_no_two_purposes_or_seeds_or_studies_share_a_key():
     assert all(len(users) == 1 for users in keys.values())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", (0, 13, 2**32))
 def test_a_question_shares_no_bits_with_its_completions(seed):
     positions = np.arange(50, dtype=np.uint32)
     question = random_streams.fold_in(random_streams.purpose_key(seed, Purpose.QUESTION), positions)
@@ -106,10 +106,9 @@ def test_a_question_shares_no_bits_with_its_completions(seed):
         assert len(parents) == 50 and not question & (parents | rows)
 
 
-def test_every_bit_of_a_seed_counts_whatever_kind_of_key_jax_makes():
-    keys = [run_key(seed, Purpose.EXPLORE) for seed in SEEDS]
-    assert len({words(key) for key in keys}) == len(SEEDS)
-    # A stored run is repeated by these.
-    assert words(keys[1]) == words(jax.random.fold_in(jax.random.key(1), 9))
+def test_a_key_is_the_same_whatever_kind_jax_makes():
+    key = run_key(1, Purpose.EXPLORE)
+    # A stored run is repeated by it.
+    assert words(key) == words(jax.random.fold_in(jax.random.key(1), 9))
     with jax.default_prng_impl("rbg"):
-        assert run_key(1, Purpose.EXPLORE) == keys[1]
+        assert run_key(1, Purpose.EXPLORE) == key

@@ -61,17 +61,16 @@ def test_mixed_and_stored_data(explain, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "field"),
     [
-        "--steps 0",
-        "--regime.sync 2",
-        "--objective.name chord",
-        "--regime.replay_ratio 0.99",
+        ("--steps 0", "--steps"),
+        ("--regime.sync 2", "regime.sync"),
+        ("--objective.name chord", "chord"),
+        ("--regime.replay_ratio 0.99", "replay_ratio"),
     ],
 )
-def test_invalid_settings_are_refused_by_name(explain, words):
-    name = words.split()[0].removeprefix("--")
-    assert name.split(".")[-1] in explain(DEFAULT, *words.split(), status=2)
+def test_invalid_settings_are_refused_by_name(explain, words, field):
+    assert field in explain(DEFAULT, *words.split(), status=2)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
