@@ -60,13 +60,9 @@ def test_its_last_policy_answers(run):
 
 def test_the_readme_s_program_runs_as_it_stands(run, chat_model, tmp_path, monkeypatch):  # noqa: F811
     """But for the model's folder, the number of steps, and the length of completions."""
-    program = next(
-        block
-        for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-        if "train(" in block
-    )
-    lines = program.count("\n")
-    assert program in README.split("## Algorithms")[0] and lines <= 20
+    programs = re.findall(r"```python\n(.*?)```", README.split("## Algorithms")[0], re.DOTALL)
+    program = next(program for program in programs if "train(" in program)
+    assert program.count("\n") <= 20
     program = program.replace('"models/smollm2-135m"', repr(str(chat_model)))
     program = re.sub(r"steps=\d+", "steps=1, **TINY", program)
     monkeypatch.chdir(tmp_path)

@@ -47,8 +47,6 @@ def test_the_list_of_algorithms_has_a_whole_line_for_each(capsys, monkeypatch):
         needed = {word.removesuffix("_logprobs") for word in row.requires - {"rewards"}}
         shown = line.removeprefix(row.name).removesuffix(row.formula)
         assert set(shown.replace(",", " ").split()) == (needed or {"-"})
-    assert main(["algorithms", "gvpo"]) == 0
-    assert "1/2 [beta (S - mean S) - A]^2 / (K - 1)" in capsys.readouterr().out
 
 
 @pytest.fixture

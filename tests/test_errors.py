@@ -16,7 +16,7 @@ from grre_jax.reporting.loggers import TensorBoardLogger
 from grre_jax.reporting.metrics import MetricsLog
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
 def test_file_and_cause_are_named(number, monkeypatch, capsys):
     def fails(*_, **__):
         raise OSError(number, os.strerror(number), "/runs/a/metrics.jsonl")
@@ -26,35 +26,18 @@ def test_file_and_cause_are_named(number, monkeypatch, capsys):
     assert f"/runs/a/metrics.jsonl: {os.strerror(number)}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ValueError(
-            'RESOURCE_EXHAUSTED: Error writing local file "/runs/a/checkpoints/2/params/d/5": No'
-            " space left on device [tensorstore_spec=1]"
-        ),
-        RuntimeError("write to '/runs/a/checkpoints/2/params/d/5': No space left on device"),
-    ],
-)
-def test_what_libraries_say_of_the_system_in_words(error):
-    said = system_failure(error)
-    assert "No space left" in said and ("/runs/a/checkpoints/2/params/d/5: " in said) == (
-        "/runs" in str(error)
-    )
+def test_what_libraries_say_of_the_system_in_words():
+    file = "/runs/a/checkpoints/2/params/d/5"
+    for said in (f'RESOURCE_EXHAUSTED: Error writing local file "{file}":', f"write to '{file}':"):
+        found = system_failure(ValueError(f"{said} No space left on device [tensorstore_spec=1]"))
+        assert "No space left" in found and f"{file}: " in found
 
 
 def test_a_cause_further_down_is_found_and_what_is_no_system_s_is_not():
-    try:
-        try:
-            raise OSError(errno.ENOSPC, "No space left on device", "/x/y")
-        except OSError as error:
-            raise KeyError("handler") from error
-    except KeyError as error:
-        assert system_failure(error).startswith("/x/y: No space left")
-    assert (
-        system_failure(ValueError("shapes disagree")) is None
-        and system_failure(KeyError("a")) is None
-    )
+    error = KeyError("handler")
+    assert system_failure(error) is None
+    error.__cause__ = OSError(errno.ENOSPC, "No space left on device", "/x/y")
+    assert system_failure(error).startswith("/x/y: No space left")
 
 
 def test_programs_own_errors_keep_their_traceback(monkeypatch):
@@ -84,9 +67,8 @@ def test_a_log_that_cannot_grow_is_named_and_leaves_nothing_open(
     with pytest.raises(OSError) as caught:
         for step in range(2, 200):
             log.write("train", step, {"loss": 1.0})
-    assert caught.value.errno == errno.EFBIG and caught.value.filename == str(
-        tmp_path / "metrics.jsonl"
-    )
+    assert caught.value.errno == errno.EFBIG
+    assert caught.value.filename == str(tmp_path / "metrics.jsonl")
     with pytest.raises(OSError) as caught:
         for step in range(2, 200):
             sink.write({"kind": "train", "step": step, "time": 1.0, "loss": 1.0})

@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from . import byte_tokenizers
 from .conftest import QUICK
 from .tasks.datasets import published_samples
 
@@ -93,20 +94,15 @@ def jsonl(folder):
     from grre_jax import config as c
     from grre_jax import rollouts
 
-    lines = [
-        {
-            "prompt": f"{n % 10}+{n // 2 % 10}>",
-            "completions": [
-                {
-                    "text": f"{n % 10}+{n // 2 % 10}={digit}$",
-                    "reward": float(digit == n % 3) - k / 8,
-                }
-                for k, digit in enumerate(range(n, n + 4 * 7, 7))
-                for digit in [digit % 10]
-            ],
-        }
-        for n in range(12)
-    ]
+    lines = []
+    for n in range(12):
+        prompt = f"{n % 10}+{n // 2 % 10}"
+        digits = [digit % 10 for digit in range(n, n + 4 * 7, 7)]
+        completions = [
+            {"text": f"{prompt}={digit}$", "reward": float(digit == n % 3) - k / 8}
+            for k, digit in enumerate(digits)
+        ]
+        lines.append({"prompt": f"{prompt}>", "completions": completions})
     (folder / "groups.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     rollouts.import_jsonl(folder / "groups.jsonl", folder / "imported")
     return dataclasses.replace(
@@ -122,36 +118,10 @@ def tiny_model(folder, shape):
     """A folder with a random model of the family of a published one, and a byte-level tokenizer
     with a chat template.
     """
-    import transformers
-    from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
-    from tokenizers import models as algorithms
-
     from grre_jax import models
-    from grre_jax.models.checkpoints import export
     from grre_jax.models.published import published
 
-    backend = Tokenizer(
-        algorithms.BPE(
-            vocab={c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))},
-            merges=[],
-        )
-    )
-    backend.pre_tokenizer, backend.decoder = (
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-        decoders.ByteLevel(),
-    )
-    backend.add_special_tokens(
-        [
-            AddedToken(token, special=True)
-            for token in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-        ]
-    )
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>"
-    )
-    tokenizer.chat_template = TEMPLATE
-    tokenizer.save_pretrained(str(folder / "tokenizer"))
-    published_config = published(shape)
+    tokenizer = byte_tokenizers.save(folder / "tokenizer", TEMPLATE)
     small = dict(
         hidden_size=16,
         intermediate_size=24,
@@ -159,12 +129,11 @@ def tiny_model(folder, shape):
         num_heads=4,
         num_kv_heads=2,
         head_dim=4,
-        vocab_size=len(tokenizer),
+        vocab_size=259,
+        eos_ids=(258,),
     )
-    model = models.init(
-        dataclasses.replace(published_config, **small, eos_ids=(tokenizer.eos_token_id,))
-    )
-    return export.save(model, folder / "model", tokenizer_from=folder / "tokenizer")
+    model = models.init(dataclasses.replace(published(shape), **small))
+    return models.save(model, folder / "model", tokenizer_from=tokenizer)
 
 
 def paper(name, folder):

@@ -3,7 +3,6 @@
 What they measure is counted, never judged: no test depends on a time.
 """
 
-import json
 import shutil
 
 import pytest
@@ -26,11 +25,6 @@ TINY = ModelConfig(
 )
 
 
-def check_machine(machine):
-    assert machine["cpu"] and machine["cores"] >= 1 and machine["jax"]
-    assert str(ROOT) not in json.dumps(machine)
-
-
 def check_spreads(record):
     spreads = [value for value in record.values() if isinstance(value, dict) and "low" in value]
     assert spreads
@@ -40,24 +34,27 @@ def check_spreads(record):
 
 def test_train_step_counts_tokens_and_flops(measured):
     _, result = measured("train_step.py", *QUICK, "--sizes", "tiny")
-    check_machine(result["machine"])
+    assert result["machine"]["cpu"] and result["machine"]["cores"] >= 1
     (record,) = result["results"]
     check_spreads(record)
     # Two groups: a prompt of 3 and two completions of 2, in rows of 7; positions 0 1 2, 3 4, 3 4.
+    context = (1 + 2 + 3 + 4 + 5 + 4 + 5) / 7
+    expected = {
+        "tokens": 14,
+        "completion_tokens": 8,
+        "sequence_tokens": 4 * (3 + 2),
+        "packing_efficiency": 1,
+        "context": context,
+        "flops": 3 * TINY.flops_per_token(context) * 14,
+        "parameters": TINY.num_parameters,
+    }
     assert record["rows"] == [1, 2, 7]
-    assert (record["tokens"], record["completion_tokens"]) == (14, 8)
-    assert record["sequence_tokens"] == 4 * (3 + 2)
-    assert record["packing_efficiency"] == 1
-    assert record["context"] == pytest.approx((1 + 2 + 3 + 4 + 5 + 4 + 5) / 7)
-    assert record["flops"] == 3 * TINY.flops_per_token(record["context"]) * 14
-    assert record["parameters"] == TINY.num_parameters
-    assert record["compile_seconds"] > 0
+    assert {name: record[name] for name in expected} == pytest.approx(expected)
 
 
 @pytest.mark.slow
 def test_sample_counts_flops_and_bytes(measured):
     text, result = measured("sample.py", *QUICK, "--sizes", "tiny", "--samples", "1", "2", *SAMPLED)
-    check_machine(result["machine"])
     single, shared = result["results"]
     head = 2 * TINY.vocab_size * TINY.hidden_size
     for record, prompts in ((single, 4), (shared, 2)):
@@ -77,18 +74,18 @@ def test_sample_counts_flops_and_bytes(measured):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "field"),
+    ("words", "field"),
     [
-        (("sample.py", "--rows", "4", "--samples", "3"), 2, "--samples"),
-        (("peers.py", "--only", "ours,verl"), 2, "--only"),
-        (("time_to_accuracy.py", "--workload", "sums", "--only", "tunix"), 2, "--only"),
-        (("time_to_accuracy.py", "--steps", "30"), 2, "--every"),
-        (("accelerator.py", "--parts", "run-model"), 2, "--model"),
+        ("sample.py --rows 4 --samples 3", "--samples"),
+        ("peers.py --only ours,verl", "--only"),
+        ("time_to_accuracy.py --workload sums --only tunix", "--only"),
+        ("time_to_accuracy.py --steps 30", "--every"),
+        ("accelerator.py --parts run-model", "--model"),
     ],
 )
-def test_invalid_options_are_refused_by_name(run, arguments, status, field):
-    done = run(*arguments)
-    assert done.returncode == status
+def test_invalid_options_are_refused_by_name(run, words, field):
+    done = run(*words.split())
+    assert done.returncode == 2
     assert field in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
@@ -100,8 +97,6 @@ def test_the_published_tables_are_those_of_their_files(imported, monkeypatch):
     assert tables.main([]) == 0
     marked = set(tables.MARKED.findall(tables.PAGE.read_text()))
     assert {name for _, name, _ in marked} == {path.stem for path in RESULTS}
-    for path in RESULTS:
-        check_machine(json.loads(path.read_text())["machine"])
 
 
 def test_faults_finds_what_differs(imported, tiny_run, tmp_path):

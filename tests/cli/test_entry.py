@@ -67,12 +67,8 @@ def test_a_wrong_command_is_status_2(words, capsys):
         main(words.split())
     assert caught.value.code == 2
     assert "Traceback" not in capsys.readouterr().err
-
-
-def test_version(capsys):
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit, match="^0$"):
         main(["--version"])
-    assert caught.value.code == 0
     assert grre_jax.__version__ in capsys.readouterr().out
 
 
@@ -133,9 +129,8 @@ def test_a_damaged_shard_is_named(copy, capsys, fails, config_file, tmp_path, fl
 # ---- what is printed, and what is done with a run
 
 
-@pytest.mark.parametrize("columns", ["60", "200"])
-def test_no_width_cuts_the_table_of_algorithms(capsys, fails, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", columns)
+def test_no_width_cuts_the_table_of_algorithms(capsys, fails, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
     assert main(["algorithms", *objectives.algorithms()]) == 0
     printed = capsys.readouterr().out
     assert "…" not in printed
@@ -161,26 +156,14 @@ def test_a_loss_of_your_own_trains_as_its_documentation_says(monkeypatch, config
     page = (Path(__file__).parents[2] / "docs" / "own-loss.md").read_text()
     source = re.search(r"```python\n(import.*?)```", page, re.DOTALL)[1]
     (tmp_path / "my_loss.py").write_text(source)
-    words = "--evaluation.questions 0 --checkpoint.export true --logging.tensorboard true"
-    words += f" --run-dir {tmp_path / 'run'} --objective.name {tmp_path / 'my_loss.py'}:soft_clip"
-    words += " --objective.options.width 0.3 --objective.options.kl_coef 0.1 --training.steps 4"
+    words = f"--evaluation.questions 0 --run-dir {tmp_path / 'run'} --training.steps 4"
+    words += f" --objective.name {tmp_path / 'my_loss.py'}:soft_clip"
+    words += " --objective.options.width 0.3 --objective.options.kl_coef 0.1"
     assert main(["train", config_file, *words.split()]) == 0
     trained = rows(tmp_path / "run", "train")
     assert {"ratio_max", "effective_sample_size", "penalty"} <= trained[-1].keys()
     divergences = [row["kl_reference_k3"] for row in trained]
     assert len(divergences) == 4 and abs(divergences[0]) < 1e-9 and divergences[-1] > 1e-6
-    assert list((tmp_path / "run" / "tensorboard").rglob("*tfevents*"))
-    provenance = json.loads((tmp_path / "run" / "model" / "grre_provenance.json").read_text())
-    assert provenance == {"run": "tiny", "step": 4, "contains": ["arithmetic/train"]}
-
-
-def test_report(copy, tmp_path, tiny_run):
-    shutil.rmtree(copy / "plots")
-    (copy / "summary.json").unlink()
-    assert main(["report", str(copy)]) == 0
-    assert (copy / "plots" / "overview.png").is_file() and (copy / "summary.json").is_file()
-    assert main(["report", str(tiny_run), str(copy), "--output", str(tmp_path / "both")]) == 0
-    assert len(json.loads((tmp_path / "both" / "summary.json").read_text())["runs"]) == 2
 
 
 def test_evaluate_with_short_names(copy, capsys, monkeypatch, fails, tmp_path):

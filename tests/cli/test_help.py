@@ -19,13 +19,9 @@ PARSERS = {" ".join(path): parser for path, parser in walk(make_parser())}
 
 
 @pytest.mark.parametrize("command", PARSERS)
-def test_help_is_expanded(command):
+def test_every_option_has_a_meaning_that_is_expanded(command):
     text = PARSERS[command].format_help()
     assert "%%" not in text and "%(" not in text
-
-
-@pytest.mark.parametrize("command", PARSERS)
-def test_every_option_has_a_meaning(command):
     for action in PARSERS[command]._actions:
         if not isinstance(action, argparse._SubParsersAction):
             assert action.help, f"{command} {action.option_strings or action.dest}"

@@ -1,7 +1,5 @@
 """`grre rollouts rescore` and `reverify` as they are typed."""
 
-import re
-import shlex
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +7,10 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.cli import entry
-from grre_jax.config import Config
 from grre_jax.rollouts.tools.rescore import Scorer
 from grre_jax.tasks import CharTokenizer
 from grre_jax.tasks.judging import FAILURES
 from grre_jax.training import policies
-from grre_jax.training.config.overrides import override
 
 from ..groups import text_group
 
@@ -70,47 +66,31 @@ def test_a_verifier_of_ones_own_runs_in_processes(folder, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "words, message",
-    [
-        (
-            ("--training.steps", "3"),
-            "training.steps",
-        ),
-        (("--task.name", "arithmetic"), "task.name"),
-        (
-            ("--task.verify-timeout", "0"),
-            "task.verify_timeout: expected float in (0, inf), got 0",
-        ),
-    ],
+    "word, value",
+    [("training.steps", 3), ("task.name", "arithmetic"), ("task.verify-timeout", 0)],
 )
-def test_wrong_words_of_reverify(folder, tmp_path, capsys, words, message):
-    assert run("reverify", folder, "--task", "gsm8k", "--output", tmp_path / "out", *words) == 2
-    assert message in capsys.readouterr().err
+def test_wrong_words_of_reverify(folder, tmp_path, capsys, word, value):
+    words = ("--task", "gsm8k", "--output", tmp_path / "out", f"--{word}", value)
+    assert run("reverify", folder, *words) == 2
+    assert word.replace("-", "_") in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_rescore_finds_its_policy_and_says_what_it_did(folder, tmp_path, capsys, monkeypatch):
-    asked = []
-
     def find(name, **dtypes):
-        asked.append((name, dtypes))
-
         def zero(groups, temperature):
             return [np.full(len(g.tokens), -temperature, np.float32) for g in groups]
 
-        return Scorer(
-            zero, CharTokenizer("1234567890+= its$", eos="$"), 99, 99, "float32", {"model": name}
-        )
+        assert dtypes == {"dtype": "bfloat16", "compute_dtype": ""}
+        tokenizer = CharTokenizer("1234567890+= its$", eos="$")
+        return Scorer(zero, tokenizer, 99, 99, "float32", {"model": name})
 
     monkeypatch.setattr(policies, "find_scorer", find)
-    words = ("--model", "runs/a:4", "--as", "reference", "--temperature", "0.5")
-    words += ("--dtype", "bfloat16")
+    words = "--model runs/a:4 --as reference --temperature 0.5 --dtype bfloat16".split()
     assert run("rescore", folder, "--output", tmp_path / "out", *words) == 0
-    assert asked == [("runs/a:4", {"dtype": "bfloat16", "compute_dtype": ""})]
     assert "scored 3 of 3 groups under runs/a:4 as reference log-probs" in capsys.readouterr().out
-    assert all(
-        set(group.ref_logprobs) == {np.float32(-0.5)} for group in rollouts.read(tmp_path / "out")
-    )
+    for group in rollouts.read(tmp_path / "out"):
+        assert set(group.ref_logprobs) == {np.float32(-0.5)}
 
 
 @pytest.mark.slow
@@ -126,15 +106,6 @@ def test_tasks_of_a_cluster_score_as_one_process(tiny_run, tmp_path):
     ]
 
 
-def test_the_documented_commands_are_understood():
-    parser = entry.make_parser()
+def test_the_kinds_of_failure_are_documented():
     text = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
-    lines = re.findall(r"^grre (rollouts .*?)(?:\s+#.*)?$", text, re.MULTILINE)
-    assert len(lines) == 5
-    for line in lines:
-        known, rest = parser.parse_known_args(shlex.split(line))
-        assert callable(known.run) and (not rest or known.takes_fields)
-        if rest:
-            override(Config(name="x"), rest)
-    for kind in FAILURES:
-        assert f"| `{kind}` |" in text
+    assert all(f"| `{kind}` |" in text for kind in FAILURES)

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 
@@ -32,11 +33,8 @@ def test_filter_and_merge(folder, tmp_path, run):
     where = "version_min >= 1 and length_max <= 4 and position != 5"
     assert run("filter", folder, "--output", tmp_path / "f", "--where", where) == 0
     kept = rollouts.read(tmp_path / "f")
-    expected = [
-        g
-        for g in rollouts.read(folder)
-        if g.policy_version.min() >= 1 and g.lengths.max() <= 4 and g.position != 5
-    ]
+    of_later = [g for g in rollouts.read(folder) if g.policy_version.min() >= 1]
+    expected = [g for g in of_later if g.lengths.max() <= 4 and g.position != 5]
     assert list(kept) == expected and 0 < len(expected) < 8
     assert kept.datasets[0].metadata["history"][0]["kept"] == where
     assert run("merge", tmp_path / "f", folder, "--output", tmp_path / "m") == 0
@@ -44,25 +42,23 @@ def test_filter_and_merge(folder, tmp_path, run):
 
 
 def test_export_and_import(folder, tmp_path, run):
+    def imported(file, *words, source="jsonl"):
+        run("import", source, tmp_path / file, tmp_path / "r", *words)
+        return rollouts.read(tmp_path / "r")
+
     assert run("export", folder, tmp_path / "e.jsonl") == 0
-    assert (
-        run("import", "jsonl", tmp_path / "e.jsonl", tmp_path / "r", "--contains", "math/test") == 0
-    )
-    assert list(rollouts.read(tmp_path / "r")) == list(rollouts.read(folder))
-    assert rollouts.read(tmp_path / "r").contains == {"math/test"}
+    again = imported("e.jsonl", "--contains", "math/test")
+    assert list(again) == list(rollouts.read(folder)) and again.contains == {"math/test"}
+    shutil.rmtree(tmp_path / "r")
     (tmp_path / "a.jsonl").write_text(json.dumps({"q": "1+1", "text": "2", "reward": 1}))
     (tmp_path / "m.json").write_text(json.dumps({"prompt": "q"}))
-    words = ("--mapping", tmp_path / "m.json", "--task", "sums")
-    for wrong in ("[1]", None):
-        path = tmp_path / ("wrong.json" if wrong else "nowhere.json")
-        if wrong:
-            path.write_text(wrong)
-        with pytest.raises(UsageError, match=path.name):
-            run("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "s", "--mapping", path)
+    (tmp_path / "wrong.json").write_text("[1]")
+    for name in ("wrong.json", "nowhere.json"):
+        with pytest.raises(UsageError, match=name):
+            imported("a.jsonl", "--mapping", tmp_path / name)
     with pytest.raises(UsageError, match="gsm8k-solutions"):
-        run("import", "gsm8k-solutions", tmp_path / "a.jsonl", tmp_path / "s", "--task", "x")
-    assert run("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "s", *words) == 0
-    (group,) = rollouts.read(tmp_path / "s")
+        imported("a.jsonl", "--task", "x", source="gsm8k-solutions")
+    (group,) = imported("a.jsonl", "--mapping", tmp_path / "m.json", "--task", "sums")
     assert (group.prompt, group.task) == ("1+1", "sums")
 
 
@@ -77,7 +73,7 @@ def test_a_filter_needs_an_expression(folder, tmp_path, run):
 
 @pytest.mark.parametrize("last", [0, -1])
 def test_info_lists_one_data_set_at_least(folder, run, last):
-    with pytest.raises(UsageError, match=f"--last: expected 1 or more, got {last}"):
+    with pytest.raises(UsageError, match="--last"):
         run("info", folder, "--last", last)
 
 
@@ -98,5 +94,5 @@ def test_a_tokenizer_renders_what_is_imported(tmp_path, run):
     with pytest.raises(UsageError, match="--tokenizer"):
         run("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "s", "--system-prompt", "Think.")
     rollouts.export(tmp_path / "r", tmp_path / "e.jsonl")
-    with pytest.raises(UsageError, match="is an export: leave out the mapping"):
+    with pytest.raises(UsageError, match="export"):
         run("import", "jsonl", tmp_path / "e.jsonl", tmp_path / "s", "--tokenizer", tmp_path / "t")

@@ -37,8 +37,10 @@ def test_json_of_a_stale_run_with_replay(explain):
 
 
 def test_what_a_cluster_places(explain):
-    words = "--cluster.address auto --cluster.explorers.most 8 --cluster.explorers.accelerators 1"
-    words = (*words.split(), "--cluster.judges", "3")
+    words = (
+        "--cluster.address auto --cluster.explorers.most 8 --cluster.explorers.accelerators 1"
+        " --cluster.judges 3"
+    ).split()
     assert json.loads(explain(DEFAULT, "--json", *words))["placed"] == [
         {"kind": "explorer", "least": 1, "most": 8, "each": {"CPU": 1, "GPU": 1}},
         {"kind": "judge", "least": 3, "most": 3, "each": {"CPU": 1}},
@@ -61,14 +63,14 @@ def test_mixed_and_stored_data(explain, tmp_path):
 @pytest.mark.parametrize(
     ("words", "field"),
     [
-        (["--steps", "0"], "--steps"),
-        (["--regime.sync", "2"], "regime.sync"),
-        (["--objective.name", "chord"], "chord"),
-        (["--regime.replay_ratio", "0.99"], "replay_ratio"),
+        ("--steps 0", "--steps"),
+        ("--regime.sync 2", "regime.sync"),
+        ("--objective.name chord", "chord"),
+        ("--regime.replay_ratio 0.99", "replay_ratio"),
     ],
 )
 def test_invalid_settings_are_refused_by_name(explain, words, field):
-    assert field in explain(DEFAULT, *words, status=2)
+    assert field in explain(DEFAULT, *words.split(), status=2)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

@@ -1,6 +1,4 @@
-"""Cases that hypothesis draws in fixed shapes, over the domain on which the objectives are
-stated.
-"""
+"""Cases of fixed shapes, drawn by seed over the domain on which the objectives are stated."""
 
 from dataclasses import dataclass, replace
 
@@ -88,57 +86,13 @@ class Domain:
     dtype: type = np.float64
 
 
-# Arrays are drawn as byte strings: ten times as fast as one float at a time, and they shrink byte
-# by byte towards zeros.
-def _bytes(draw, *shape: int) -> np.ndarray:
-    size = int(np.prod(shape))
-    return np.frombuffer(draw(st.binary(min_size=size, max_size=size)), np.uint8).reshape(shape)
-
-
-def _signed(draw, *shape: int) -> np.ndarray:
-    """In [-1, 1], with 0 and both ends."""
-    return np.maximum(_bytes(draw, *shape).view(np.int8), -127) / 127.0
-
-
-def _irrational(*shape: int) -> np.ndarray:
-    """In [-1, 1], no two alike."""
-    return 2 * (np.arange(1, np.prod(shape) + 1) * 2**0.5 % 1).reshape(shape) - 1
-
-
-def _draw_rewards(draw, groups: np.ndarray, largest: float, general: bool) -> np.ndarray:
-    level = _signed(draw, len(groups))
-    kind = draw(st.sampled_from(["binary", "small", "negative", "huge", "offset", "mixed"]))
-    kinds = {
-        "binary": (level > 0).astype(float),
-        "small": 4 * level,
-        "negative": -np.abs(10 * level),
-        "huge": largest * level,
-        "offset": largest * 0.9 + level,
-    }
-    kinds["mixed"] = np.choose(_bytes(draw, len(groups)) % 5, list(kinds.values()))
-    rewards = kinds[kind]
-    if general:
-        rewards = 0.99 * rewards + _irrational(len(groups)) * 0.01 * max(np.abs(rewards).max(), 1)
-    else:
-        alike = _bytes(draw, 8) % 3 == 1
-        for place, group in enumerate(np.unique(groups)):
-            members = groups == group
-            rewards = np.where(members & alike[place], rewards[members][0], rewards)
-    return np.round(rewards * GRID) / GRID
-
-
-def _draw_moves(
-    draw, shape: tuple[int, int], mask: np.ndarray, domain: Domain, general: bool
-) -> np.ndarray:
+def _moves(rng, domain: Domain, mask: np.ndarray, values) -> np.ndarray:
     """d, up to the domain's edges; in some rows every token stands at one of them."""
-    push = _bytes(draw, shape[0]) % 8
-    moved = _signed(draw, *shape) * draw(st.sampled_from([1.0, domain.edge, 0.25]))
-    moved = np.where(
-        (push == 6)[:, None], domain.edge, np.where((push == 7)[:, None], -domain.edge, moved)
-    )
-    if general:
-        moved = 0.999 * moved + 0.001 * _irrational(*shape)
-    return _within_total(moved, mask, domain.total)
+    push = rng.integers(8, size=(len(mask), 1))
+    moved = values(*mask.shape) * rng.choice([1.0, domain.edge, 0.25])
+    moved = np.select([push == 6, push == 7], [domain.edge, -domain.edge], moved)
+    # No two alike, and not beyond the edge.
+    return _within_total(moved * (1 - 1e-3 * rng.random(mask.shape)), mask, domain.total)
 
 
 def _within_total(moved: np.ndarray, mask: np.ndarray, total: float) -> np.ndarray:
@@ -146,51 +100,68 @@ def _within_total(moved: np.ndarray, mask: np.ndarray, total: float) -> np.ndarr
     return moved * np.minimum(1, total / np.maximum(np.abs(sums), 1e-9))
 
 
-@st.composite
-def _cases(draw, domain: Domain):
+def _rewards(rng, largest: float, general: bool, values) -> np.ndarray:
+    count = len(GROUPS)
+    level = values(count)
+    kinds = [level > 0, 4 * level, -np.abs(10 * level), largest * level, largest * 0.9 + level]
+    kinds.append(np.choose(rng.integers(5, size=count), kinds))
+    rewards = kinds[rng.integers(6)].astype(float)
+    if general:
+        rewards = 0.99 * rewards + rng.uniform(-0.01, 0.01, count) * max(np.abs(rewards).max(), 1)
+    for group in set(GROUPS):
+        members = np.array(GROUPS) == group
+        if not general and rng.random() < 0.3:
+            rewards[members] = rewards[members][0]
+    return np.round(rewards * GRID) / GRID
+
+
+def _case(seed: int, domain: Domain) -> Case:
+    rng = np.random.default_rng(seed)
     groups, shape = np.array(GROUPS), (len(GROUPS), TIME)
-    general = draw(st.booleans())
-    bits = _bytes(draw, *shape)
-    full, row = np.ones(shape, bool), (bits[:, :1] >> 1) % 4 > 0
-    some = bits % 4 > 0
-    mask = draw(
-        st.sampled_from([some, full, row & full, row & some, ~some, row & ~some, full & False])
-    )
-    base = -(_bytes(draw, *shape) // 32).astype(float) - (
-        0.5 + 0.4 * _irrational(*shape) if general else 0
-    )
-    moved = _draw_moves(draw, shape, mask, domain, general)
+    general = bool(rng.integers(2))
+
+    def values(*shape: int) -> np.ndarray:
+        """In [-1, 1]; where two may be alike, often 0 or an end."""
+        drawn = rng.uniform(-1, 1, shape)
+        return drawn if general else np.where(rng.random(shape) < 0.3, np.round(drawn), drawn)
+
+    mask = rng.random(shape) < rng.choice([0, 0.25, 0.75, 1, 1])
+    mask &= rng.random((len(groups), 1)) < rng.choice([0.75, 1])
+    base = -rng.integers(8, size=shape) - general * rng.uniform(0.1, 0.9, shape)
+    moved = _moves(rng, domain, mask, values) if general or rng.integers(8) else np.zeros(shape)
     # Log-probs are at most 0: the one that is lower has moved down.
-    arrays = {"logprobs": base + np.minimum(moved, 0), "old": base - np.maximum(moved, 0)}
-    share = _bytes(draw, *shape) / 255
-    arrays["prox"] = arrays["old"] + _within_total(share * moved, mask, domain.total)
-    apart = np.maximum(_draw_moves(draw, shape, mask, domain, general), arrays["logprobs"])
-    arrays["ref"] = arrays["logprobs"] - (1 - 1e-9) * _within_total(
-        apart, mask, domain.total
-    )  # rounding does not leave the domain
-    live = mask & (groups >= 0)[:, None]
-    garbage = [domain.garbage[place] for place in _bytes(draw, 5) % len(domain.garbage)]
+    logprobs, old = base + np.minimum(moved, 0), base - np.maximum(moved, 0)
+    apart = np.maximum(_moves(rng, domain, mask, values), logprobs)
     arrays = {
-        name: np.where(live, values, fill).astype(domain.dtype)
-        for (name, values), fill in zip(arrays.items(), garbage, strict=False)
+        "logprobs": logprobs,
+        "old": old,
+        "prox": old + _within_total(rng.random(shape) * moved, mask, domain.total),
+        # Rounding does not leave the domain.
+        "ref": logprobs - (1 - 1e-9) * _within_total(apart, mask, domain.total),
+        "rewards": _rewards(rng, domain.reward, general, values),
+        "staleness": rng.integers(5, size=len(groups)),
     }
-    extra = _bytes(draw, len(groups))
+    live = groups >= 0
+    for name in arrays:
+        counts = mask & live[:, None] if arrays[name].ndim == 2 else live
+        garbage = rng.choice(domain.garbage) if name != "staleness" else 0
+        arrays[name] = np.where(counts, arrays[name], garbage).astype(domain.dtype)
     return Case(
-        mask=mask,
-        rewards=np.where(
-            groups >= 0, _draw_rewards(draw, groups, domain.reward, general), garbage[-1]
-        ).astype(domain.dtype),
-        groups=groups,
-        tau=10 ** draw(st.floats(-3, 1)),
-        beta=draw(st.floats(-2, 2, allow_subnormal=False)),
-        expert=extra % 2 == 1,
-        staleness=(extra // 2 % 5).astype(domain.dtype),
-        general=general,
         **arrays,
+        mask=mask,
+        groups=groups,
+        tau=10 ** rng.uniform(-3, 1),
+        beta=rng.uniform(-2, 2),
+        expert=rng.random(len(groups)) < 0.5,
+        general=general,
     )
 
 
-WHOLE = _cases(Domain())
-SINGLE = _cases(Domain(40.0, 80.0, 1e4, (np.nan, np.inf, -np.inf, 3e38, -3e38), np.float32))
+def cases(domain: Domain):
+    return st.integers(0, 2**32 - 1).map(lambda seed: _case(seed, domain))
+
+
+WHOLE = cases(Domain())
+SINGLE = cases(Domain(40.0, 80.0, 1e4, (np.nan, np.inf, -np.inf, 3e38, -3e38), np.float32))
 # Near the policy that sampled: what is summed up is of one size there, so that sums may be compared.
-NEAR = _cases(Domain(3.0, 20.0, 10.0))
+NEAR = cases(Domain(3.0, 20.0, 10.0))

@@ -59,14 +59,13 @@ def test_red_drop_drops_extra_negatives_at_random():
 
 
 def test_red_drop_draws_by_response_and_seed(shape):
-    rewards, groups = np.array([0.0, 0, 0, 1, 0, 0, 0]), np.zeros(7, int)
-
-    def dropped(key=KEY, rewards=rewards, groups=groups):
+    def dropped(key=KEY, padding=()):
+        groups = np.array([0] * 7 + [-1 for _ in padding])
+        rewards = np.array([0.0, 0, 0, 1, 0, 0, 0, *padding])
         return np.asarray(shape("red_drop", rewards, groups, key).dropped)
 
     by_response = jax.vmap(jax.random.fold_in, (None, 0))(KEY, jnp.arange(7))
-    padded = dropped(rewards=np.append(rewards, 0), groups=np.append(groups, -1))
-    for same in (dropped(), dropped(by_response), padded[:7]):
+    for same in (dropped(), dropped(by_response), dropped(padding=[0])[:7]):
         np.testing.assert_array_equal(dropped(), same)
     assert any((dropped() != dropped(jax.random.key(seed))).any() for seed in range(1, 5))
 
@@ -79,24 +78,33 @@ def test_large_constant_costs_no_precision_in_float32(shape):
 
 
 TWO = np.array([0, 0])
+PAIR = np.array([1.0, 0.0])
+NONE = np.zeros(2)
+BOTH = {"a": PAIR, "b": PAIR}
 
 
 @pytest.mark.parametrize(
-    "name, rewards, groups, options, message",
+    "name, names, rewards, options, field",
     [
-        ("reinforce", np.zeros(3), TWO, {}, "both be"),
-        ("reinforce", jnp.array([0.0, np.inf]), TWO, {}, r"rewards\[1\] is inf"),
-        ("reinforce", np.array([0j, 1j]), TWO, {}, "real numbers"),
-        ("opo", np.zeros(2), TWO, {}, "opo needs the lengths"),
-        ("opo", np.zeros(2), TWO, {"lengths": np.zeros(3)}, r"lengths must be \[responses\]"),
-        ("opo", np.zeros(2), TWO, {"lengths": np.array([1, -1])}, "must not be negative"),
-        ("red_drop", np.zeros(2), TWO, {}, "pass key="),
-        ("red_drop", np.zeros(2), TWO, {"key": jax.random.split(KEY, 3)}, "one for each of the 2"),
+        ("reinforce", None, np.zeros(3), {}, "rewards"),
+        ("reinforce", None, jnp.array([0.0, np.inf]), {}, r"rewards\[1\]"),
+        ("reinforce", None, np.array([0j, 1j]), {}, "rewards"),
+        ("opo", None, NONE, {}, "lengths"),
+        ("opo", None, NONE, {"lengths": np.zeros(3)}, "lengths"),
+        ("opo", None, NONE, {"lengths": np.array([1, -1])}, "lengths"),
+        ("red_drop", None, NONE, {}, "key"),
+        ("red_drop", None, NONE, {"key": jax.random.split(KEY, 3)}, "key"),
+        ("gdpo", None, PAIR, {}, "components"),
+        ("gdpo", "a,c", PAIR, {"components": BOTH}, "'c'"),
+        ("gdpo", "a", PAIR, {"components": {"a": np.ones(3)}}, "'a'"),
+        ("gdpo", "a", PAIR, {"components": {"a": np.array([1, np.inf])}}, r"'a'\[1\]"),
+        ("gdpo", "a,a", PAIR, {"components": BOTH}, "components"),
     ],
 )
-def test_refusals(name, rewards, groups, options, message):
-    with pytest.raises(ValueError, match=message):
-        objectives.advantages(objectives.algorithm(name), rewards, groups, **options)
+def test_refusals(name, names, rewards, options, field):
+    with pytest.raises(ValueError, match=field):
+        objective = objectives.algorithm(name, components=names)
+        objectives.advantages(objective, rewards, TWO, **options)
 
 
 def test_a_dropped_response_has_no_advantage(shape):
@@ -162,26 +170,6 @@ def test_a_response_without_a_verdict_has_no_loss_and_no_penalty(gradient):
     np.testing.assert_allclose(metrics["loss"], others["loss"], rtol=1e-12)
     np.testing.assert_allclose(slope, expected, rtol=1e-12)
     assert not slope[3].any()
-
-
-PAIR = np.array([1.0, 0.0])
-
-
-@pytest.mark.parametrize(
-    "names, components, message",
-    [
-        (None, None, "pass components="),
-        ("a,c", {"a": PAIR, "b": PAIR}, "no reward component 'c'"),
-        ("a", {"a": np.ones(3)}, "component 'a' must be"),
-        ("a", {"a": np.array([1, np.inf])}, r"component 'a'\[1\] is inf"),
-        ("a,a", {"a": PAIR, "b": PAIR}, "components must be different"),
-    ],
-)
-def test_components_that_cannot_be_taken_are_refused(names, components, message):
-    with pytest.raises(ValueError, match=message):
-        objectives.advantages(
-            objectives.algorithm("gdpo", components=names), PAIR, TWO, components=components
-        )
 
 
 def test_a_component_that_does_not_apply_is_left_out_of_its_mean():

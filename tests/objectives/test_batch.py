@@ -34,20 +34,20 @@ def test_wide_group_ids_part_responses_as_they_are():
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    "name, value",
     [
-        ({"groups": None}, "groups must be integers"),
-        ({"advantages": np.zeros((5, 3))}, r"advantages must be \[responses\]"),
-        ({"advantages": None}, "advantages must be"),
-        ({"mask": MASK[0]}, "mask must be"),
-        ({"old_logprobs": np.zeros((5, 2))}, "old_logprobs must be"),
-        ({"mask": np.where(MASK == 1, 0.5, 0.0)}, "mask must hold 0 and 1.*not 0.5"),
-        ({"advantages": np.array([0, 0, np.nan, 0, 0])}, r"advantages\[2\] is nan"),
-        ({"staleness": np.zeros(4)}, "staleness must be"),
-        ({"staleness": np.array([0, 1, -1, 0, 0])}, "staleness must be at least 0"),
-        ({"groups": np.array(["a", "b", "a", "b", "c"])}, "groups must be integers"),
+        ("groups", None),
+        ("groups", np.array(["a", "b", "a", "b", "c"])),
+        ("advantages", np.zeros((5, 3))),
+        ("advantages", None),
+        ("advantages", np.array([0, 0, np.nan, 0, 0])),
+        ("mask", MASK[0]),
+        ("mask", np.where(MASK == 1, 0.5, 0.0)),
+        ("old_logprobs", np.zeros((5, 2))),
+        ("staleness", np.zeros(4)),
+        ("staleness", np.array([0, 1, -1, 0, 0])),
     ],
 )
-def test_shapes_that_disagree_are_refused_by_name(changes, message):
-    with pytest.raises(ValueError, match=message):
-        batch(**changes)
+def test_shapes_that_disagree_are_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=f"^{name}"):
+        batch(**{name: value})

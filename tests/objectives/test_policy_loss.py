@@ -20,42 +20,9 @@ def test_decisions_of_the_whole_batch_need_its_statistics(gradient, example, nam
     with pytest.raises(ValueError, match=name):
         objectives.policy_loss(objective, case.logprobs, batch, objectives.batch_stats(batch))
     if objective.needs_policy_stats:
-        for logprobs, message in ((None, "log-probs of all tokens"), (np.zeros((2, 4)), "28 tok")):
-            with pytest.raises(ValueError, match=message):
+        for logprobs in (None, np.zeros((2, 4))):
+            with pytest.raises(ValueError, match="log-?prob"):
                 objectives.batch_stats(batch, objective, logprobs)
-
-
-@pytest.mark.parametrize(
-    "name, numbers",
-    [
-        ("gspo", {"epsilon_low": 0.9, "epsilon_high": 9.0}),
-        ("gmpo", {"log_epsilon_low": 9.0, "log_epsilon_high": 9.0}),
-    ],
-)
-def test_a_correction_of_tokens_is_part_of_what_a_sequence_loss_is_the_derivative_of(
-    gradient, assert_close, example, name, numbers
-):
-    """Differentiating the corrected value itself, with nothing clipped: every token of a
-    response has the mean correction.
-    """
-    objective = objectives.algorithm(name, correction="tis", **numbers)
-    generator = np.random.default_rng(5)
-    proximal = example.old + generator.normal(0, 0.5, example.old.shape)
-    case = example.replace(prox=proximal)
-    advantages = np.asarray(gradient.shaped(objective, case).advantages)
-    live = case.live
-    lengths = np.maximum(live.sum(1), 1)
-
-    def value(logprobs):
-        mean = jnp.sum(jnp.where(live, logprobs - proximal, 0), axis=1) / lengths
-        weight = np.minimum(np.exp(proximal - case.old), 2)
-        return jnp.sum(
-            jnp.where(live, -weight * (advantages * jnp.exp(mean) / lengths)[:, None], 0)
-        ) / np.sum(case.groups >= 0)
-
-    assert_close(
-        gradient(objective, case), jax.jit(jax.grad(value))(jnp.asarray(case.logprobs)), 1e-10
-    )
 
 
 def test_what_is_left_out_of_the_counts_is_not_penalised(gradient, example):

@@ -7,7 +7,6 @@ import json
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from grre_jax import parallel
 from grre_jax.domains import ConfigError
 from grre_jax.parallel import MeshConfig
 from grre_jax.parallel.mesh import AXES
@@ -17,18 +16,15 @@ from .. import simulated_devices
 EIGHT = """
 import json
 import jax, jax.numpy as jnp, numpy as np, optax
-from grre_jax.parallel import MeshConfig, SamplerMeshConfig, make_mesh, row_devices, rows, sampler_mesh, tree_shardings
-from grre_jax.parallel.mesh import laid_out, sent
+from grre_jax.parallel import MeshConfig, make_mesh, row_devices, rows, tree_shardings
 out = {}
 out["default"] = dict(make_mesh(MeshConfig()).shape)
 mesh = make_mesh(MeshConfig(fsdp=2, tensor=2))
 out["cut"], out["row_devices"] = dict(mesh.shape), row_devices(mesh)
 out["some"] = dict(make_mesh(MeshConfig(tensor=2), devices=jax.devices()[:4]).shape)
-for name, config in {"three": MeshConfig(fsdp=3), "four": MeshConfig(data=4), "sixteen": MeshConfig(data=1, fsdp=16),
-                     "all": MeshConfig(sampler=SamplerMeshConfig(4, 2)), "left": MeshConfig(fsdp=4, sampler=SamplerMeshConfig(2)),
-                     "neither": MeshConfig(fsdp=5, sampler=SamplerMeshConfig(1, 3))}.items():
+for name, config in {"three": MeshConfig(fsdp=3), "four": MeshConfig(data=4), "sixteen": MeshConfig(data=1, fsdp=16)}.items():
     try:
-        sampler_mesh(config, make_mesh(config))
+        make_mesh(config)
     except ValueError as error:
         out[name] = str(error)
 params = {
@@ -44,21 +40,6 @@ out["state"] = specs(state)
 placed = jax.device_put(params, tree_shardings(params, mesh))
 out["pieces"] = [list(s.data.shape) for s in placed["layers"]["qkv_proj"].addressable_shards]
 out["rows"] = [list(s.data.shape) for s in jax.device_put(jnp.zeros((3, 8, 5)), rows(mesh, axis=1)).addressable_shards]
-# From the learner's devices to the sampler's: (fsdp, tensor) and (data, fsdp, tensor).
-value, hosts = type(jnp.zeros(1))._value, []
-type(jnp.zeros(1))._value = property(lambda x: hosts.append(x.shape) or value.fget(x))
-out["sent"] = []
-for (fsdp, tensor), own in (((1, 1), (4, 1, 1)), ((2, 2), (2, 1, 2)), ((4, 1), (1, 1, 4)), ((3, 1), (1, 1, 2)), ((1, 2), (6, 1, 1))):
-    config = MeshConfig(fsdp=fsdp, tensor=tensor, sampler=SamplerMeshConfig(*own))
-    learner = make_mesh(config)
-    sampler = sampler_mesh(config, learner)
-    there, counts = laid_out(params, learner), []
-    for move in (lambda: laid_out(sent(there, learner, sampler), sampler), lambda: jax.device_put(there, tree_shardings(there, sampler))):
-        hosts.clear()
-        moved = move()
-        counts.append(len(hosts))
-    same = jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()) and x.sharding == y.sharding, laid_out(sent(there, learner, sampler), sampler), moved)
-    out["sent"].append((counts, all(jax.tree.leaves(same)), len(learner.device_ids.flat), len({*learner.device_ids.flat} | {*sampler.device_ids.flat})))
 print(json.dumps(out))
 """
 
@@ -94,8 +75,6 @@ def test_axes_have_a_least_size():
         (MeshConfig, {"data": -2}, "data"),
         (MeshConfig, {"data": 0}, "data"),
         (MeshConfig, {"fsdp": 0}, "fsdp"),
-        (parallel.SamplerMeshConfig, {"tensor": 2}, "data"),
-        (parallel.SamplerMeshConfig, {"data": -1}, "data"),
     ):
         with pytest.raises(ConfigError) as caught:
             make(**axes)
@@ -107,15 +86,5 @@ def test_eight_devices_refuse_other_products(eight):
         "three": "data=2 x fsdp=3 x tensor=1",
         "four": "data=4 x fsdp=1 x tensor=1",
         "sixteen": "data=1 x fsdp=16",
-        "all": "mesh.sampler: expected fewer than the 8 visible devices, got data=4 x fsdp=2",
-        "left": "does not make the 8 visible devices less the 2 of mesh.sampler",
-        "neither": "mesh.sampler: expected devices in multiples of 5, the learner's",
     }.items():
         assert shape in eight[name]
-
-
-def test_a_policy_comes_to_the_samplers_devices_without_the_host(eight):
-    """And is laid out there as if it had been through the host."""
-    for (copies, through_host), same, learner, together in eight["sent"]:
-        assert copies == 0 and same and together == 8 and learner < 8, (through_host, learner)
-    assert [through_host > 0 for (_, through_host), *_ in eight["sent"]] == [False] + [True] * 4

@@ -85,8 +85,8 @@ with distributed.joined(timeout=300):
 """
 
 
-def run_two(script: str) -> list[subprocess.CompletedProcess]:
-    """Runs a script in two processes of four devices that find each other by the variables that
+def run_two(script: str) -> tuple[list[int], list[tuple[str, str]]]:
+    """Exit statuses, and what is printed and said, of a script in two processes of four devices that find each other by the variables that
     Slurm sets.
     """
     slurm = {"JOB_ID": os.getpid(), "STEP_NODELIST": "localhost", "NTASKS": 2, "STEP_NUM_NODES": 1}
@@ -103,31 +103,28 @@ def run_two(script: str) -> list[subprocess.CompletedProcess]:
             text=True,
         )
         started.append(process)
-    printed = [process.communicate(timeout=300) for process in started]
-    return [
-        subprocess.CompletedProcess(process.args, process.returncode, *texts)
-        for process, texts in zip(started, printed, strict=True)
-    ]
+    texts = [process.communicate(timeout=300) for process in started]
+    return [process.returncode for process in started], texts
 
 
 @pytest.fixture(scope="module")
 def two():
     """The JSON line that each of two processes prints."""
-    ended = run_two(TWO)
-    assert [process.returncode for process in ended] == [0, 0], [p.stderr for p in ended]
+    statuses, texts = run_two(TWO)
+    assert statuses == [0, 0], texts
     return [
-        json.loads(next(line for line in process.stdout.splitlines() if line.startswith("{")))
-        for process in ended
+        json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
+        for printed, _ in texts
     ]
 
 
 @pytest.mark.slow
 def test_a_full_disk_of_the_first_ends_both_with_its_error(tmp_path):
-    ended = run_two(FAILS_TO_SAVE.replace("FOLDER", repr(str(tmp_path / "model"))))
-    assert [process.returncode for process in ended] == [1, 1]
-    for process in ended:
-        assert "No space left on device: '/full/file'" in process.stderr
-        assert "lost another process" not in process.stderr
+    statuses, texts = run_two(FAILS_TO_SAVE.replace("FOLDER", repr(str(tmp_path / "model"))))
+    assert statuses == [1, 1]
+    for _, said in texts:
+        assert "No space left on device: '/full/file'" in said
+        assert "lost another process" not in said
 
 
 def test_two_tell_each_other_numbers_and_records(two):

@@ -93,12 +93,9 @@ def folder(request, tmp_path):
     model.save_pretrained(tmp_path)
     values = json.loads((tmp_path / "config.json").read_text())
     # What transformers 5 writes out would hide the same fields in the layout of transformers 4.
-    plain = {
-        k: v
-        for k, v in values.items()
-        if k not in ("rope_parameters", "layer_types", "sliding_window", "_sliding_window_pattern")
-    }
-    (tmp_path / "config.json").write_text(json.dumps(plain))
+    for name in ("rope_parameters", "layer_types", "sliding_window", "_sliding_window_pattern"):
+        values.pop(name, None)
+    (tmp_path / "config.json").write_text(json.dumps(values))
     return tmp_path
 
 
@@ -122,9 +119,8 @@ def our_logits(model):
 def test_every_field(folder):
     values = json.loads((folder / "config.json").read_text())
     family = models.load_config(folder).family
-    names = {field.name for field in dataclasses.fields(FAMILIES[family])} | set(
-        config_fields.FIELDS[family]
-    )
+    names = {field.name for field in dataclasses.fields(FAMILIES[family])}
+    names |= set(config_fields.FIELDS[family])
     names |= set(" ".join(config_fields.HARMLESS.values()).split())
     base, computed = models.load_config(folder), {}
     compared, differing, harmless = 0, 0, {}

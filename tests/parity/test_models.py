@@ -239,26 +239,7 @@ def assert_greedy(theirs, prompts, wanted, got):
             continue
         first = int(np.argmax(mine != other))
         logits = their_logits(theirs, np.concatenate([prompts[row], other[:first]])[None])[0, -1]
-        gap = logits.max() - logits[mine[first]]
-        assert gap < 1e-4, (
-            f"row {row} parts from transformers at token {first} of {NEW}, where its choice is"
-            f" {gap} behind"
-        )
-
-
-def test_greedy_continuations(theirs, continued, tmp_path):
-    """Our best token after the prompt and every beginning of the continuation is the
-    continuation's next: so it is ours too, by induction.
-    """
-    theirs.save_pretrained(tmp_path)
-    ours = models.load(tmp_path)
-    prompts, wanted = continued
-    tokens = np.array(
-        draw_tokens(ours.config.vocab_size)
-    )  # what follows the continuation changes nothing before it
-    tokens[:, : PROMPT + NEW] = np.concatenate([prompts, wanted], axis=1)
-    best = np.asarray(our_logits(ours, jnp.asarray(tokens))).argmax(-1)
-    assert_greedy(theirs, prompts, wanted, best[:, PROMPT - 1 : PROMPT + NEW - 1])
+        assert logits.max() - logits[mine[first]] < 1e-4, (row, first)
 
 
 @pytest.mark.parametrize(
@@ -272,14 +253,9 @@ def test_the_sampler_continues_greedily(theirs, continued, tmp_path):
     theirs.save_pretrained(tmp_path)
     prompts, wanted = continued
     params = sampling.SamplingParams(max_new_tokens=NEW, temperature=0.0)
-    assert_greedy(
-        theirs,
-        prompts,
-        wanted,
-        sampling.sample(
-            models.load(tmp_path), prompts.tolist(), params, key=jax.random.key(0)
-        ).tokens[:, 0],
-    )
+    key = jax.random.key(0)
+    found = sampling.sample(models.load(tmp_path), prompts.tolist(), params, key=key)
+    assert_greedy(theirs, prompts, wanted, found.tokens[:, 0])
 
 
 def test_token_logprobs_and_their_gradients(theirs, tmp_path):

@@ -33,8 +33,7 @@ def test_rows_are_read_back_by_kind_in_order(tmp_path):
     with MetricsLog(tmp_path / "run") as log:
         first, other, last = (log.write(*entry) for entry in entries)
     assert read_metrics(tmp_path / "run") == {"train": [first, last], "eval": [other]}
-    assert first.items() >= {"step": 1, "kind": "train", "reward": 0.5}.items()
-    assert first["time"] > 1e9
+    assert first["reward"] == 0.5 and first["time"] > 1e9
 
 
 def test_nan_and_infinity_are_valid_json_and_come_back(tmp_path, file):
@@ -50,15 +49,7 @@ def test_nan_and_infinity_are_valid_json_and_come_back(tmp_path, file):
 
 @pytest.mark.parametrize(
     "value, expected",
-    [
-        (True, 1),
-        (np.int64(7), 7),
-        (np.float32(0.1), 0.1),
-        (jnp.float32(0.1), 0.1),
-        (jnp.int32(4), 4),
-        (jnp.bfloat16(0.5), 0.5),
-        (0.1, 0.1),
-    ],
+    [(True, 1), (np.int64(7), 7), (np.float32(0.1), 0.1), (jnp.bfloat16(0.5), 0.5)],
 )
 def test_scalars_become_plain_numbers(value, expected):
     number = plain_number("x", value)
@@ -83,22 +74,17 @@ def test_a_log_that_has_rows_is_not_appended_to_by_a_new_run(tmp_path, file):
 
 
 def test_resume_moves_the_killed_runs_future_aside(tmp_path):
-    rows = [
-        ("warm_start", 900),
-        *(("train", step) for step in range(1, 6)),
-        ("eval", 3),
-        ("eval", 5),
-    ]
+    rows = [("warm_start", 900), *(("train", step) for step in range(1, 6))]
     with MetricsLog(tmp_path) as log:
-        for kind, step in rows:
+        for kind, step in (*rows, ("eval", 3), ("eval", 5)):
             log.write(kind, step, {"reward": 0.0})
     for _ in range(2):  # the second time the rows of another run of the same steps
         write(tmp_path, 4, resume_steps={"train": 3, "eval": 3})
     assert steps(tmp_path) == [1, 2, 3, 4] and steps(tmp_path, "eval") == [3]
     assert steps(tmp_path, "warm_start") == [900]  # its steps are counted by themselves
     moved = map(json.loads, (tmp_path / "metrics.superseded.jsonl").read_text().splitlines())
-    order = [("train", 4), ("train", 5), ("eval", 5), ("train", 4)]
-    assert [(row["kind"], row["step"]) for row in moved] == order
+    found = " ".join(f"{row['kind']}.{row['step']}" for row in moved)
+    assert found == "train.4 train.5 eval.5 train.4"
 
 
 def test_rows_moved_just_before_a_kill_are_not_moved_twice(tmp_path, file):
@@ -169,13 +155,14 @@ def test_series_is_sorted_and_the_last_row_of_a_step_counts():
 
 
 def test_a_killed_process_loses_no_written_row(tmp_path):
-    script = (
-        "import os, signal, sys\n"
-        "from grre_jax.reporting.metrics import MetricsLog\n"
-        "log = MetricsLog(sys.argv[1])\n"
-        "for step in range(1, 51): log.write('train', step, {'reward': 0.5})\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
+    script = """
+import os, signal, sys
+from grre_jax.reporting.metrics import MetricsLog
+log = MetricsLog(sys.argv[1])
+for step in range(1, 51):
+    log.write("train", step, {"reward": 0.5})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     words = [sys.executable, "-c", script, str(tmp_path)]
     assert subprocess.run(words, env=environment, check=False).returncode == -signal.SIGKILL

@@ -65,7 +65,7 @@ def test_it_is_read_back_once(model, written):
     again = models.init(SHAPE)
     models.add_adapter(again, written)
     assert models.fingerprint(again) == models.fingerprint(model)
-    with pytest.raises(UsageError, match="has LoRA weights already"):
+    with pytest.raises(UsageError, match="LoRA"):
         models.add_adapter(again, written)
     assert models.fingerprint(again) == models.fingerprint(model)
 
@@ -111,86 +111,66 @@ def test_an_embedding_and_a_head_that_were_trained_as_a_whole(written, tmp_path,
     assert {tensor for tensor in tensors if "lora" not in tensor} == {TABLES[n][1] for n in names}
 
 
-@pytest.mark.parametrize(
-    "fields, shape, message",
-    [
-        ({"modules_to_save": None}, (29, 16), r"base_model\.model\.lm_head\.weight"),
-        ({"ensure_weight_tying": True}, (29, 16), "ensure_weight_tying"),
-        ({}, (31, 16), r"lm_head\.weight: .*\(29, 16\).*\(31, 16\)"),
-    ],
-)
-def test_modules_that_do_not_fit(written, fields, shape, message):
-    model = models.init(SHAPE)
-    before = models.fingerprint(model)
-    save_modules(written, ["lm_head"], shape=shape)
-    change(written, **fields)
-    with pytest.raises(DataError, match=message):
-        models.add_adapter(model, written)
-    assert models.fingerprint(model) == before and model.lora is None
-
-
 def test_rank_stabilised_scaling_is_read(written):
     change(written, use_rslora=True)
     assert load_adapter_config(written).scale == pytest.approx(5 / 3**0.5)
 
 
-@pytest.mark.parametrize(
-    "fields, message",
-    [
-        ({"rank_pattern": {"q_proj": 0}}, "rank_pattern"),
-        ({"modules_to_save": ["lm_head"]}, r"modules_to_save: .*lm_head\.weight"),
-        ({"modules_to_save": ["lm_head", "norm"]}, "modules_to_save.*norm"),
-        ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights: expected"),
-        ({"target_modules": ["q_proj", "down_proj"]}, "target_modules: .* differ in .*v_proj"),
-        (
-            {"target_modules": r".*layers\.0\..*_proj"},
-            r"target_modules: .* differ in .*layers\.1\.",
-        ),
-        (
-            {"target_modules": ["q_proj", "v_proj", "down_proj", "up_proj"]},
-            "target_modules: .* differ in up_proj",
-        ),
-        ({"target_modules": "("}, "target_modules: expected"),
-        ({"r": 4}, r"expected shape \(4, 24\) for this model, got \(3, 24\)"),
-    ],
-)
-def test_options_that_the_model_does_not_have(written, fields, message):
-    change(written, **fields)
-    with pytest.raises(DataError, match=message):
-        models.add_adapter(models.init(SHAPE), written)
-
-
 LAYER = "base_model.model.model.layers"
 DOWN = f"{LAYER}.1.mlp.down_proj.lora_B.weight"
+HEAD = "base_model.model.lm_head"
+
+
+def edit_adapter(folder, edit):
+    edit_tensors(folder / "adapter_model.safetensors", edit)
+
+
+def save_head(folder, shape=(29, 16), **fields):
+    save_modules(folder, ["lm_head"], shape)
+    change(folder, **fields)
 
 
 @pytest.mark.parametrize(
-    "edit, message",
+    "damage, named",
     [
-        (lambda t: t.pop(DOWN), f"{DOWN}: .* got none"),
-        (lambda t: t.update({DOWN: t[DOWN] * np.float32("nan")}), f"{DOWN} contains"),
-        (lambda t: t.update({"base_model.model.lm_head.lora_A.weight": t[DOWN]}), "lm_head"),
-        (lambda t: t.update({DOWN.replace("1", "2"): t[DOWN]}), "expected shape none"),
+        (lambda f: change(f, rank_pattern={"q_proj": 0}), "rank_pattern"),
+        (lambda f: change(f, modules_to_save=["lm_head"]), "modules_to_save"),
+        (lambda f: change(f, modules_to_save=["lm_head", "norm"]), "modules_to_save.*norm"),
+        (lambda f: change(f, init_lora_weights="pissa_niter_4"), "init_lora_weights"),
+        (lambda f: change(f, target_modules=["q_proj", "down_proj"]), "target_modules.*v_proj"),
+        (lambda f: change(f, target_modules=r".*layers\.0\..*_proj"), r"target_modules.*\.1\."),
+        (lambda f: change(f, target_modules=[*CONFIG.targets, "up_proj"]), "up_proj"),
+        (lambda f: change(f, target_modules="("), "target_modules"),
+        (lambda f: change(f, r=4), r"\(4, 24\).*\(3, 24\)"),
+        (lambda f: save_head(f, modules_to_save=None), f"{HEAD}.weight"),
+        (lambda f: save_head(f, ensure_weight_tying=True), "ensure_weight_tying"),
+        (lambda f: save_head(f, (31, 16)), r"lm_head\.weight.*\(29, 16\).*\(31, 16\)"),
+        (lambda f: edit_adapter(f, lambda t: t.pop(DOWN)), DOWN),
+        (lambda f: edit_adapter(f, lambda t: t.update({DOWN: t[DOWN] * np.float32("nan")})), DOWN),
+        (lambda f: edit_adapter(f, lambda t: t.update({f"{HEAD}.lora_A.weight": t[DOWN]})), HEAD),
+        (lambda f: edit_adapter(f, lambda t: t.update({DOWN.replace("1", "2"): t[DOWN]})), "2.mlp"),
     ],
-    ids=["missing", "not finite", "of the head", "of another layer"],
 )
-def test_tensors_that_do_not_fit(written, edit, message):
-    edit_tensors(written / "adapter_model.safetensors", edit)
-    with pytest.raises(DataError, match=message):
-        models.add_adapter(models.init(SHAPE), written)
+def test_what_does_not_fit_is_named_and_leaves_the_model_as_it_is(written, damage, named):
+    model = models.init(SHAPE)
+    before = models.fingerprint(model)
+    damage(written)
+    with pytest.raises(DataError, match=named):
+        models.add_adapter(model, written)
+    assert models.fingerprint(model) == before and model.lora is None
 
 
 def test_what_is_no_adapter(model, written, tmp_path):
     weights = written / "adapter_model.safetensors"
     for folder, breaks, named in (
-        (tmp_path, lambda: None, "adapter_config.json is missing"),
-        (written, lambda: weights.write_bytes(b"short"), "cannot be read as safetensors"),
-        (written, weights.unlink, "adapter_model.safetensors: cannot be read"),
+        (tmp_path, lambda: None, "adapter_config.json"),
+        (written, lambda: weights.write_bytes(b"short"), "safetensors"),
+        (written, weights.unlink, "adapter_model.safetensors"),
     ):
         breaks()
         with pytest.raises(DataError, match=named):
             load_adapter_config(folder)
-    with pytest.raises(UsageError, match="exists and is not empty"):
+    with pytest.raises(UsageError, match=str(written)):
         models.save_adapter(model, written, base="x")
-    with pytest.raises(UsageError, match="no LoRA weights"):
+    with pytest.raises(UsageError, match="LoRA"):
         models.save_adapter(models.init(SHAPE), tmp_path / "none", base="x")

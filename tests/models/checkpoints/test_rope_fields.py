@@ -19,34 +19,35 @@ LLAMA3 = {
 SCALED = RopeScaling("llama3", 8.0, 1.0, 4.0, 64)
 
 
+HALF = {name: value for name, value in LLAMA3.items() if "original" not in name}
+FIVE = {"full_attention": LLAMA3 | {"rope_theta": 5.0}, "sliding_attention": {"rope_theta": 6.0}}
+OLD_FIVE = {"rope_theta": 5.0, "rope_local_base_freq": 6.0, "rope_scaling": LLAMA3}
+BOTH = {"rope_scaling": LLAMA3, "rope_parameters": LLAMA3 | {"rope_theta": 7.0}}
+LINEAR = {"type": "linear", "factor": 2}
+
+
 @pytest.mark.parametrize(
-    "values, found",
+    "values, layered, found",
     [
-        ({}, (10_000.0, None, 0.0)),
-        ({"rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}}, (7.0, None, 0.0)),
+        # one embedding for all layers
+        ({}, False, (10_000.0, None, 0.0)),
+        ({"rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}}, False, (7.0, None, 0.0)),
+        ({"rope_theta": 3, "rope_scaling": LINEAR}, False, (3.0, RopeScaling("linear", 2.0), 0.0)),
+        ({"rope_theta": 7.0, **BOTH}, False, (7.0, SCALED, 0.0)),
         (
-            {"rope_theta": 3, "rope_scaling": {"type": "linear", "factor": 2}},
-            (3.0, RopeScaling("linear", 2.0), 0.0),
+            {"rope_scaling": HALF, "original_max_position_embeddings": 64},
+            False,
+            (1e4, SCALED, 0.0),
         ),
-        (
-            {
-                "rope_theta": 7.0,
-                "rope_scaling": LLAMA3,
-                "rope_parameters": LLAMA3 | {"rope_theta": 7.0},
-            },
-            (7.0, SCALED, 0.0),
-        ),
-        (
-            {
-                "rope_scaling": {k: v for k, v in LLAMA3.items() if "original" not in k},
-                "original_max_position_embeddings": 16,
-            },
-            (1e4, RopeScaling("llama3", 8.0, 1.0, 4.0, 16), 0.0),
-        ),
+        # one for full and one for sliding layers
+        ({}, True, (1e6, None, 1e4)),
+        (OLD_FIVE, True, (5.0, SCALED, 6.0)),
+        ({"rope_parameters": FIVE}, True, (5.0, SCALED, 6.0)),
+        ({"rope_parameters": {"full_attention": None}, "rope_theta": 5.0}, True, (5.0, None, 1e4)),
     ],
 )
-def test_one_embedding_for_all_layers(values, found):
-    assert read(values, layered=False) == found
+def test_both_layouts(values, layered, found):
+    assert read(values, layered=layered) == found
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
@@ -76,58 +77,27 @@ def test_yarn_is_read_with_its_defaults_and_written(fields, attention_factor):
 
 
 @pytest.mark.parametrize(
-    "values, found",
+    "layered, named, values",
     [
-        ({}, (1e6, None, 1e4)),
+        (False, "rope_parameters.rope_theta", {"rope_parameters": {"rope_theta": -1.0}}),
+        (False, "rope_theta", {"rope_theta": 7.0, "rope_parameters": {"rope_theta": 8.0}}),
         (
-            {"rope_theta": 5.0, "rope_local_base_freq": 6.0, "rope_scaling": LLAMA3},
-            (5.0, SCALED, 6.0),
-        ),
-        (
-            {
-                "rope_parameters": {
-                    "full_attention": LLAMA3 | {"rope_theta": 5.0},
-                    "sliding_attention": {"rope_theta": 6.0},
-                }
-            },
-            (5.0, SCALED, 6.0),
-        ),
-        ({"rope_parameters": {"full_attention": None}, "rope_theta": 5.0}, (5.0, None, 1e4)),
-    ],
-)
-def test_one_for_full_and_one_for_sliding_layers(values, found):
-    assert read(values, layered=True) == found
-
-
-@pytest.mark.parametrize(
-    "values, layered, message",
-    [
-        ({"rope_parameters": {"rope_theta": -1.0}}, False, "rope_parameters.rope_theta"),
-        (
-            {"rope_theta": 7.0, "rope_parameters": {"rope_theta": 8.0}},
             False,
-            "rope_parameters.rope_theta .* rope_theta",
-        ),
-        (
+            "original_max_position_embeddings",
             {"rope_scaling": LLAMA3, "original_max_position_embeddings": 16},
-            False,
-            "original_max_position_embeddings.* got 16",
         ),
-        ({"rope_scaling": LLAMA3 | {"high_freq_factor": 0.5}}, False, "high_freq_factor"),
-        ({"rope_scaling": {"type": "linear", "factor": 8.0}}, True, "rope_scaling.type"),
-        ({"rope_scaling": {"type": "dynamic"}}, False, "rope_scaling.rope_type: .*'dynamic'"),
-        ({"rope_parameters": LLAMA3}, True, "rope_parameters.rope_type"),
-        ({"rope_parameters": {"sliding_attention": LLAMA3}}, True, "in sliding layers"),
+        (False, "high_freq_factor", {"rope_scaling": LLAMA3 | {"high_freq_factor": 0.5}}),
+        (True, "rope_scaling.type", {"rope_scaling": LINEAR}),
+        (False, "rope_scaling.rope_type", {"rope_scaling": {"type": "dynamic"}}),
+        (True, "rope_parameters.rope_type", {"rope_parameters": LLAMA3}),
+        (True, "sliding", {"rope_parameters": {"sliding_attention": LLAMA3}}),
         (
-            {
-                "rope_local_base_freq": 5.0,
-                "rope_parameters": {"sliding_attention": {"rope_theta": 6.0}},
-            },
             True,
-            "sliding_attention.rope_theta and rope_local_base_freq: .*6.0",
+            "sliding_attention.rope_theta and rope_local_base_freq",
+            {"rope_local_base_freq": 5.0, "rope_parameters": FIVE},
         ),
     ],
 )
-def test_what_is_wrong_is_named(values, layered, message):
-    with pytest.raises(ConfigError, match=message):
+def test_what_is_wrong_is_named(layered, named, values):
+    with pytest.raises(ConfigError, match=named):
         read(values, layered=layered)

@@ -1,8 +1,7 @@
-"""Advantages in float64 NumPy, response by response, written from their formulas: what
+"""Advantages in float64 NumPy, group by group, written from their formulas: what
 grre_jax.objectives.advantages is compared with.
 """
 
-import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,40 +13,33 @@ def advantages(kind, case, o, dropped=None):
     """Advantages [responses] and dropped [responses]; `dropped` is only read by red_drop, whose
     draw is not repeated here.
     """
-    count = len(case.groups)
-    live = [i for i in range(count) if case.groups[i] >= 0]
-    length = {i: int(sum(case.mask[i])) for i in live}
-    reward = {i: float(case.rewards[i]) for i in live}
+    live = case.groups >= 0
+    length = case.mask.sum(1)
+    reward = np.where(live, case.rewards, 0.0)
     if getattr(o, "overlong_buffer", None) is not None:
         start = o.max_length - o.overlong_buffer
-        reward = {i: reward[i] + min(-(length[i] - start) / o.overlong_buffer, 0.0) for i in live}
-    out, drop = np.zeros(count), np.zeros(count, bool)
-    if kind == "red_drop":
-        drop = np.array(dropped)
+        reward += np.minimum(-(length - start) / o.overlong_buffer, 0.0)
+    out = np.zeros(len(live))
+    drop = np.array(dropped) if kind == "red_drop" else np.zeros(len(live), bool)
     if kind.startswith("decoupled"):
-        out = sum(
-            advantages("group_std_sample", SimpleNamespace(**{**vars(case), "rewards": part}), o)[0]
-            for part in components_of(case.rewards, case.groups).values()
-        )
+        for part in components_of(case.rewards, case.groups).values():
+            component = SimpleNamespace(**vars(case) | {"rewards": part})
+            out += advantages("group_std_sample", component, o)[0]
         return standardised(out, kind, live, length, o), drop
-    for group in sorted({int(case.groups[i]) for i in live}):
-        members = [i for i in live if case.groups[i] == group]
-        kept = [i for i in members if not drop[i]]
-        values = [reward[i] for i in kept]
-        equal = max(values) == min(values)
-        for i in kept:
-            out[i] = of_response(kind, i, kept, reward, length, o, equal)
-            if len(members) == 1 and o.singleton_baseline == "none":
-                out[i] = reward[i]
-        for i in members:
-            drop[i] |= (o.drop_equal and equal) or (
-                kind == "positive" and reward[i] <= o.reward_threshold
-            )
+    for group in set(case.groups[live]):
+        members = case.groups == group
+        kept = members & ~drop
+        alone = members.sum() == 1 and o.singleton_baseline == "none"
+        r = reward[kept]
+        out[kept] = r if alone else of_group(kind, r, length[kept], o)
+        if kind == "positive":
+            drop |= members & (reward <= o.reward_threshold)
+        if o.drop_equal and np.ptp(r) == 0:
+            drop |= members
     if kind == "batch_std":
-        deviation = np.std([reward[i] for i in live], ddof=1)
-        out /= deviation + o.std_epsilon
+        out /= np.std(reward[live], ddof=1) + o.std_epsilon
     if kind == "gpg":
-        out *= len(live) / max(sum(reward[i] != 0 for i in live), 1)
+        out *= live.sum() / max((reward[live] != 0).sum(), 1)
     if kind.startswith("whitened"):
         out = standardised(out, kind, live, length, o)
     return out, drop
@@ -56,55 +48,41 @@ def advantages(kind, case, o, dropped=None):
 def standardised(out, kind, live, length, o):
     """Over the batch: its responses, or its tokens."""
     by_tokens = "whitened" in kind
-    weights = {i: length[i] if by_tokens else 1 for i in live}
-    count = sum(weights.values())
-    mean = sum(weights[i] * out[i] for i in live) / count
-    variance = sum(weights[i] * (out[i] - mean) ** 2 for i in live) / (count - 1)
-    unit = math.sqrt(variance + 1e-8) if by_tokens else math.sqrt(variance) + o.std_epsilon
-    return np.array([(out[i] - mean) / unit if i in live else 0.0 for i in range(len(out))])
+    weights = live * (length if by_tokens else 1)
+    mean = np.average(out, weights=weights)
+    variance = np.sum(weights * (out - mean) ** 2) / (weights.sum() - 1)
+    unit = np.sqrt(variance + 1e-8) if by_tokens else np.sqrt(variance) + o.std_epsilon
+    return live * (out - mean) / unit
 
 
 def log_mean_exp(values, tau):
     largest = max(values)
-    return largest + tau * math.log(
-        sum(math.exp((value - largest) / tau) for value in values) / len(values)
-    )
+    return largest + tau * np.log(np.mean(np.exp((values - largest) / tau)))
 
 
-def of_response(kind, i, group, reward, length, o, equal):
-    """The advantage of response i of a group, before anything that looks at the whole batch."""
-    r, values = reward[i], [reward[j] for j in group]
-    if kind == "sign":
-        return 1.0 if r > o.reward_threshold else -1.0
-    if kind == "positive":
-        return 1.0 if r > o.reward_threshold else 0.0
+def of_group(kind, r, length, o):
+    """The advantages of a group's responses, before anything that looks at the whole batch."""
+    if kind in ("sign", "positive"):
+        return np.where(r > o.reward_threshold, 1.0, -1.0 if kind == "sign" else 0.0)
     if kind == "whitened_returns":
         return r
-    if kind == "none":
-        return 0.0
-    if equal:
+    if np.ptp(r) == 0 or kind == "none":
         return o.beta if kind == "asymre" else 0.0
-    mean = sum(values) / len(values)
+    mean = r.mean()
+    others = [np.delete(r, i) for i in range(len(r))]
+    second, first = sorted(r)[-2:]
+    formulas = {
+        "group_std": lambda: (r - mean) / (r.std() + o.std_epsilon),
+        "group_std_sample": lambda: (r - mean) / (r.std(ddof=1) + o.std_epsilon),
+        "rloo": lambda: r - np.mean(others, 1),
+        "opo": lambda: r - np.average(r, weights=length),
+        "pass_at_k": lambda: (r == first) * (first - second) / (r.std(ddof=1) + o.std_epsilon),
+        "maxrl": lambda: (r - mean) / mean if mean != 0 else 0.0,
+        "log_mean_exp": lambda: r - log_mean_exp(r, o.tau),
+        "log_mean_exp_leave_one_out": lambda: r - [log_mean_exp(x, o.tau) for x in others],
+        "optimal_value": lambda: r - log_mean_exp(r, o.beta_1),
+        "asymre": lambda: r - mean + o.beta,
+    }
     if kind in ("group_mean", "red_drop", "batch_std", "gpg", "whitened"):
         return r - mean
-    if kind in ("group_std", "group_std_sample"):
-        deviation = np.std(values, ddof=1 if kind == "group_std_sample" else 0)
-        return (r - mean) / (deviation + o.std_epsilon)
-    if kind == "rloo":
-        return r - sum(reward[j] for j in group if j != i) / (len(group) - 1)
-    if kind == "opo":
-        return r - sum(length[j] * reward[j] for j in group) / sum(length[j] for j in group)
-    if kind == "pass_at_k":
-        first, second = sorted(values)[-1], sorted(values)[-2]
-        return (first - second) / (np.std(values, ddof=1) + o.std_epsilon) if r == first else 0.0
-    if kind == "maxrl":
-        return (r - mean) / mean if mean != 0 else 0.0
-    if kind == "log_mean_exp":
-        return r - log_mean_exp(values, o.tau)
-    if kind == "log_mean_exp_leave_one_out":
-        return r - log_mean_exp([reward[j] for j in group if j != i], o.tau)
-    if kind == "optimal_value":
-        return r - log_mean_exp(values, o.beta_1)
-    if kind == "asymre":
-        return r - mean + o.beta
-    raise ValueError(kind)
+    return formulas[kind]()

@@ -58,8 +58,15 @@ PARTS = {
     ("filter", "largest_divergence"): {"token_divergence": 0.4},
     ("filter", "divergences"): {"token_divergence": 0.4, "mean_divergence": 0.1},
 }
-PENALTY = {"kl_coef": 0.2, "kl_estimator": "k2", "kl_reference": "reference"}
-ESTIMATORS, ANCHORS = ("k1", "k2", "k3", "k3_is"), ("reference", "behavior")
+AGGREGATIONS = {
+    "reinforce mean": "response response_sum group constant sum",
+    "gspo population": "token group",
+    "opmd kimi": "token response response_sum",
+    "gvpo default": "response_sum",
+    "chord mix": "response",
+    "dapo default": "response group",
+}
+STEP = 1e-30  # of a complex-step difference
 
 
 def case_of(seed):
@@ -116,24 +123,27 @@ def close(actual, expected, what):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-9 * largest, err_msg=what)
 
 
-def compare(name, variant, cases=CASES, numbers=None, **options):
-    """Both on each case, at the defaults of each but for numbers and options; the branches that
-    the reference took.
+def compare(name, variant, cases=CASES, **options):
+    """Both on each case, at the defaults of each but for the options; the branches that the
+    reference took.
     """
-    given = REQUIRED.get(name, {}) | (numbers or {})
-    objective = objectives.algorithm(name, variant=variant, **given, **options)
+    options = REQUIRED.get(name, {}) | options
+    objective = objectives.algorithm(name, variant=variant, **options)
     seen = set()
     for index, case in enumerate(cases):
         shaped = GRADIENTS.shaped(objective, case, index)
         gradient, metrics = GRADIENTS.both(objective, case, shaped)
-        expected = reference.evaluate(name, variant, case, given | options, shaped.dropped)
+        direction = np.random.default_rng(index).normal(size=SHAPE)
+        moving = case.logprobs + 1j * STEP * direction
+        expected = reference.evaluate(name, variant, case, options, shaped.dropped, moving)
         live = GROUPS >= 0
         if name == "red_drop":
             check_dropped(case, shaped.dropped)
         what = f"{name} {variant} case {index}"
         close(np.asarray(shaped.advantages)[live], expected.advantages[live], what)
-        close(gradient, expected.gradient, what)
-        close(metrics["loss"], expected.loss, what)
+        slope = np.append(gradient, np.sum(gradient * direction))
+        close(slope, np.append(gradient, np.imag(expected.loss) / STEP), what)
+        close(metrics["loss"], np.real(expected.loss), what)
         seen |= expected.seen
     return seen
 
@@ -145,9 +155,8 @@ def assert_every_branch(seen):
 
 def other_numbers(name, variant):
     """Numbers that are not the defaults."""
-    tenths = {
-        number: 0.9 * value for number, value in reference.ROWS[name, variant].numbers.items()
-    }
+    given = reference.ROWS[name, variant].options
+    tenths = {number: 0.9 * value for number, value in given.items() if type(value) is float}
     return tenths | OTHER.get(f"{name} {variant}", {})
 
 
@@ -159,7 +168,7 @@ def test_loss_and_gradient_are_the_formula(name, variant):
         # free.
         cases = [case for case in CASES if len(set(case.rewards[GROUPS == 3])) == 3]
     seen = compare(name, variant, cases)
-    seen |= compare(name, variant, cases[:7], other_numbers(name, variant))
+    seen |= compare(name, variant, cases[:7], **other_numbers(name, variant))
     assert_every_branch(seen)
 
 
@@ -170,67 +179,38 @@ def test_every_algorithm_and_variant_is_compared():
     }
 
 
-@pytest.mark.parametrize("name, variant", reference.ROWS)
-def test_the_gradient_of_the_reference_is_that_of_its_loss(name, variant):
-    """Central differences along random directions, of whatever the formula does not hold
-    constant.
+def varied():
+    """(row, options): parts in rows that do not have them; corrections and filters with a KL
+    penalty, which both leave alone.
     """
-    for case in CASES[:3]:
-        dropped = np.isin(np.arange(len(GROUPS)), [0, 3])
-        direction = np.random.default_rng(0).normal(size=SHAPE)
-        step = 1e-6 * direction
-        ends = [
-            reference.evaluate(name, variant, case, None, dropped, case.logprobs + side * step).loss
-            for side in (1, -1)
-        ]
-        expected = reference.evaluate(name, variant, case, None, dropped)
-        assert np.isfinite(expected.gradient).all()
-        np.testing.assert_allclose(
-            (ends[0] - ends[1]) / 2e-6, np.sum(expected.gradient * direction), rtol=1e-6, atol=1e-7
-        )
+    for row, aggregations in AGGREGATIONS.items():
+        for aggregation in aggregations.split():
+            numbers = {"constant_length": 10.0} if aggregation == "constant" else {}
+            yield row, {"aggregation": aggregation, **numbers}
+    for row, denominator in (("red_drop", "kept"), ("dapo", "all"), ("raft", "all")):
+        yield f"{row} default", {"denominator": denominator}
+    penalty = {"kl_coef": 0.2, "kl_estimator": "k2"}
+    for (option, name), numbers in PARTS.items():
+        other = "sapo default" if option == "correction" else "gspo population"
+        for row in ("reinforce mean", "cispo absolute", other):
+            yield row, {option: name, **numbers, **penalty}
+    # Every token of a response then has the mean correction.
+    for row in ("gspo population", "gmpo default"):
+        yield row, {"correction": "tis", **PARTS["correction", "tis"]}
+    for estimator in ("k1", "k2", "k3", "k3_is"):
+        for anchor in ("reference", "behavior"):
+            given = {"kl_coef": 0.3, "kl_estimator": estimator, "kl_reference": anchor}
+            yield "grpo population", given
+    for kind in ("group_mean", "group_std", "group_std_sample", "rloo", "opo"):
+        numbers = {"std_epsilon": 1e-3} if "std" in kind else {}
+        yield "reinforce mean", {"advantage": kind, "singleton_baseline": "none", **numbers}
 
 
-AGGREGATIONS = {
-    "reinforce mean": ("response", "response_sum", "group", "constant", "sum"),
-    "gspo population": ("token", "group"),
-    "opmd kimi": ("token", "response", "response_sum"),
-    "gvpo default": ("response_sum",),
-    "chord mix": ("response",),
-    "dapo default": ("response", "group"),
-}
-
-
-@pytest.mark.parametrize(
-    "row, aggregation", [(row, one) for row, some in AGGREGATIONS.items() for one in some]
-)
-def test_aggregations(row, aggregation):
-    numbers = {"constant_length": 10.0} if aggregation == "constant" else {}
-    compare(*row.split(), CASES[:7] + CASES[19:], numbers, aggregation=aggregation)
-
-
-@pytest.mark.parametrize(
-    "name, denominator", [("red_drop", "kept"), ("dapo", "all"), ("raft", "all")]
-)
-def test_denominators(name, denominator):
-    compare(name, "default", denominator=denominator)
-
-
-@pytest.mark.parametrize("option, name", PARTS)
-def test_corrections_and_filters(option, name):
-    """With a KL penalty, which both leave alone."""
-    other = {"correction": ("sapo", "default"), "filter": ("gspo", "population")}[option]
-    for row in (("reinforce", "mean"), ("cispo", "absolute"), other):
-        seen = compare(*row, CASES[:12], PARTS[option, name], **{option: name}, **PENALTY)
-        branch = "filter" if option == "filter" else "cap"
-        assert "bounded" in name or {(branch, True), (branch, False)} <= seen
-
-
-@pytest.mark.parametrize("anchor", ANCHORS)
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_kl_penalties(estimator, anchor):
-    compare(
-        "grpo", "population", CASES[:7], kl_coef=0.3, kl_estimator=estimator, kl_reference=anchor
-    )
+@pytest.mark.parametrize("row, options", varied())
+def test_a_part_in_another_row_is_its_formula(row, options):
+    seen = compare(*row.split(), CASES[:12] + CASES[19:], **options)
+    # What a correction caps and a filter leaves out was seen on both sides.
+    assert len({taken for taken in seen if taken[0] in ("cap", "filter")}) in (0, 2)
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -244,13 +224,7 @@ def test_equal_covariances_choose_no_more_tokens(name, first):
     if first:  # a single token that stands above a tie
         logprobs[tuple(np.argwhere(live)[0])] = -0.5
     case = CASES[0].replace(old=np.where(live, -0.2, np.nan), logprobs=logprobs)
-    compare(name, "default", [case], {"covariance_fraction": 0.1})
-
-
-@pytest.mark.parametrize("kind", ["group_mean", "group_std", "group_std_sample", "rloo", "opo"])
-def test_a_single_response_may_be_worth_its_reward(kind):
-    numbers = {"std_epsilon": 1e-3} if "std" in kind else {}
-    compare("reinforce", "mean", CASES[:5], numbers, advantage=kind, singleton_baseline="none")
+    compare(name, "default", [case], covariance_fraction=0.1)
 
 
 def check_dropped(case, dropped):

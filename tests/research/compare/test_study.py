@@ -54,21 +54,18 @@ def trained(monkeypatch):
 def test_every_cell_is_trained_once_and_told(make_config, tmp_path, trained):
     config, output = make_config(tmp_path / "unused"), tmp_path / "out"
     found = compare(config, output, regimes=["on-policy", "sync 3"], seeds=2)
-    assert len(trained) == 6 * 2 * 2 and len({one.run_dir for one, *_ in trained}) == 24
-    assert not any(
-        (Path(one.run_dir) / "checkpoints").exists() for one, *_ in trained
-    )  # they are large
+    folders = {Path(one.run_dir) for one, *_ in trained}
+    assert len(trained) == len(folders) == 6 * 2 * 2
+    for folder in folders:
+        assert not (folder / "checkpoints").exists()  # they are large
+        assert (folder / "rollouts").exists()  # `grre report` shows completions from them
     ends = {
         (cell["regime"], cell["algorithm"]): [run["accuracy"][-1] for run in cell["runs"]]
         for cell in found["cells"]
     }
-    assert ends["sync 3", REINFORCE] == [0.1, 0.1] and ends["on-policy", REINFORCE] == ends[
-        "sync 3", NARROW
-    ] == [0.9, 0.91]
+    assert ends["sync 3", REINFORCE] == [0.1, 0.1]
+    assert ends["on-policy", REINFORCE] == ends["sync 3", NARROW] == [0.9, 0.91]
     assert json.loads((output / "compare.json").read_text()) == found
-    assert all(
-        (Path(one.run_dir) / "rollouts").exists() for one, *_ in trained
-    )  # `grre report` shows completions from them
     assert (output / "compare.png").read_bytes().startswith(b"\x89PNG")
     again = compare(config, output, regimes=["on-policy", "sync 3"], seeds=2)
     assert len(trained) == 24 and again == found
@@ -111,44 +108,26 @@ def test_a_run_that_diverges_is_a_result(make_config, tmp_path, trained, monkeyp
 
 
 def test_what_cannot_be_compared_is_refused(make_config, tmp_path, trained):
-    config = make_config(tmp_path / "unused")
-    for fields, options, message in (
-        (
-            {"evaluation": EvaluationConfig(every=0, questions=4)},
-            {},
-            "--evaluation.every",
-        ),
-        (
-            {},
-            {"only": ["Nobody"]},
-            "--only 'Nobody'",
-        ),
-        ({}, {"seeds": 1}, "--seeds 1"),
+    seldom = EvaluationConfig(every=0, questions=4)
+    kept = {"regimes": ["offline"], "only": [NARROW], "seeds": 2}
+    compare(make_config(tmp_path / "unused"), tmp_path / "out", **kept)
+    for fields, options, named in (
+        ({"evaluation": seldom}, {}, "--evaluation.every"),
+        ({}, {"only": ["Nobody"]}, "--only"),
+        ({}, {"seeds": 1}, "--seeds"),
+        ({"name": "other"}, {}, "settings.json differs in name"),
     ):
-        with pytest.raises(UsageError, match=message):
-            compare(make_config(tmp_path / "unused", **fields), tmp_path / "out", **options)
-    compare(config, tmp_path / "kept", regimes=["offline"], only=[NARROW], seeds=2)
-    with pytest.raises(UsageError, match="another configuration .*settings.json differs in name"):
-        compare(
-            make_config(tmp_path / "unused", name="other"),
-            tmp_path / "kept",
-            regimes=["offline"],
-            only=[NARROW],
-            seeds=2,
-        )
+        config = make_config(tmp_path / "unused", **fields)
+        with pytest.raises(UsageError, match=named):
+            compare(config, tmp_path / "out", **kept | options)
     assert len(trained) == 2
 
 
 def test_it_is_grre_train(make_config, tmp_path):
-    found = compare(
-        make_config(tmp_path / "unused"),
-        tmp_path / "out",
-        regimes=["sync 3"],
-        only=[NARROW, REINFORCE],
-        seeds=2,
-    )
-    assert len(found["cells"]) == 2
-    runs = [run for cell in found["cells"] for run in cell["runs"]]
-    assert all(len(run["accuracy"]) == 3 and run["step"] == [0, 4, 8] for run in runs)
-    first, second = ([run["accuracy"][0] for run in cell["runs"]] for cell in found["cells"])
-    assert first == second  # algorithms share the warm start of a seed
+    options = {"regimes": ["sync 3"], "only": [NARROW, REINFORCE], "seeds": 2}
+    found = compare(make_config(tmp_path / "unused"), tmp_path / "out", **options)
+    first, second = (cell["runs"] for cell in found["cells"])
+    for run in (*first, *second):
+        assert len(run["accuracy"]) == 3 and run["step"] == [0, 4, 8]
+    # Algorithms share the warm start of a seed.
+    assert [run["accuracy"][0] for run in first] == [run["accuracy"][0] for run in second]

@@ -23,16 +23,8 @@ ENTRIES = (
 
 
 def a_run(algorithm="a", seed=0, **fields):
-    return Run(
-        algorithm,
-        **{
-            "regime": Regime(sync_interval=20),
-            "learning_rate": 5e-4,
-            "steps": 4,
-            **fields,
-        },
-        seed=seed,
-    )
+    common = {"regime": Regime(sync_interval=20), "learning_rate": 5e-4, "steps": 4}
+    return Run(algorithm, seed=seed, **common | fields)
 
 
 def test_a_run_comes_back_from_the_file(tmp_path):
@@ -58,22 +50,16 @@ def test_a_line_cut_off_by_a_kill_is_done_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    "body",
     [
-        (
-            "x.advantages.sum()",
-            "wrong must return a loss for each of the .* not an array of float32 of shape ..",
-        ),
-        (
-            "jax.lax.while_loop(lambda c: c.sum() < 3, lambda c: c * 2, x.logprobs)",
-            "Reverse-mode differentiation does not work",
-        ),
+        "x.advantages.sum()",
+        "jax.lax.while_loop(lambda c: c.sum() < 3, lambda c: c * 2, x.logprobs)",
     ],
 )
-def test_a_loss_that_cannot_be_learned_from_is_refused_before_any_run(tmp_path, body, message):
+def test_a_loss_that_cannot_be_learned_from_is_refused_before_any_run(tmp_path, body):
     file = tmp_path / "own.py"
     file.write_text(f"import jax\nimport jax.numpy as jnp\n\ndef wrong(x):\n    return {body}\n")
-    with pytest.raises(UsageError, match=f"--algorithm .*own.py:wrong: {message}"):
+    with pytest.raises(UsageError, match="--algorithm .*own.py:wrong"):
         strangers((f"{file}:wrong",))
 
 

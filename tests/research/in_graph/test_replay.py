@@ -70,18 +70,16 @@ def test_a_final_policy_has_the_stored_greedy_accuracy(study, tmp_path):
     assert len(found["greedy_accuracy"]) == len(found["accuracy"]) == 3
     model = models.load(tmp_path / "policy")
     tokenizer = tasks.load_tokenizer(tmp_path / "policy")
-    questions = LEARNING.task.evaluation(64)
+    task = LEARNING.task
+    questions = task.evaluation(64)
     answers = sampling.sample(
         model,
         np.array([tokenizer.encode_prompt(question) for question in questions]),
-        sampling.SamplingParams(temperature=0.0, max_new_tokens=LEARNING.task.answer_length),
+        sampling.SamplingParams(temperature=0.0, max_new_tokens=task.answer_length),
         key=jax.random.key(0),
     )
-    right = [
-        LEARNING.task.verify(question, tokenizer.decode(row[:length])).reward
-        for question, row, length in zip(
-            questions, answers.tokens.reshape(64, -1), answers.lengths.reshape(-1), strict=True
-        )
-    ]
+    drawn = zip(answers.tokens[:, 0], answers.lengths[:, 0], strict=True)
+    texts = [tokenizer.decode(row[:length]) for row, length in drawn]
+    right = [task.verify(*pair).reward for pair in zip(questions, texts, strict=True)]
     assert np.mean(right) == pytest.approx(found["greedy_accuracy"][-1])
     assert 0 < np.mean(right) < 1

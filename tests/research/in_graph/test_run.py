@@ -131,29 +131,23 @@ def test_steps_in_the_graph_are_the_train_steps(start, simulate, choice):
 
 
 def test_draws_are_the_samplers(start):
-    prompts, positions, key = (
-        jnp.asarray(prompts_of(0)),
-        jnp.arange(SCALE.groups, dtype=jnp.int32),
-        jax.random.key(7),
-    )
+    key, positions = jax.random.key(7), jnp.arange(SCALE.groups, dtype=jnp.int32)
+    prompts = jnp.asarray(prompts_of(0))
     drawn = jax.jit(
         lambda params: graph_data.draw(SCALE, params, prompts, SCALE.samples, key, positions)
     )(start)
-    given = jnp.full(SCALE.groups, prompts.shape[1], jnp.int32)
-    model = nnx.merge(SCALE.graph, start)
     theirs = sampling.sample(
-        model,
+        nnx.merge(SCALE.graph, start),
         prompts,
         sampling.SamplingParams(max_new_tokens=SCALE.task.answer_length),
         key=key,
         group_size=SCALE.samples,
-        prompt_lengths=given,
+        prompt_lengths=jnp.full(SCALE.groups, prompts.shape[1], jnp.int32),
     )
     np.testing.assert_array_equal(drawn.tokens, theirs.tokens.reshape(drawn.tokens.shape))
     np.testing.assert_array_equal(drawn.lengths, theirs.lengths.reshape(-1))
-    np.testing.assert_allclose(
-        drawn.logprobs, theirs.behavior_logprobs.reshape(drawn.logprobs.shape), atol=1e-6
-    )
+    logprobs = theirs.behavior_logprobs.reshape(drawn.logprobs.shape)
+    np.testing.assert_allclose(drawn.logprobs, logprobs, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -174,21 +168,16 @@ def test_the_data_is_of_the_version_that_the_regime_says(simulate, regime):
     assert found.checks["accuracy"].shape == (3,)  # before steps 0 and 2, and at the end
 
 
-def test_side_by_side_is_one_after_the_other(start):
-    def inputs(choice, seed, regime):
-        return jax.tree.map(
-            jnp.asarray, Inputs(choice, MENU, RATE, 0.0, Schedule.of(regime), seed, start)
-        )
-
+def test_side_by_side_is_one_after_the_other(simulate, start):
+    chosen = [(0, Regime(), 1), (1, Regime(sync_offset=2), 2), (2, Regime(offline=True), 3)]
     each = [
-        inputs(0, 1, Regime()),
-        inputs(1, 2, Regime(sync_offset=2)),
-        inputs(2, 3, Regime(offline=True)),
+        jax.tree.map(jnp.asarray, Inputs(choice, MENU, RATE, 0.0, Schedule.of(regime), seed, start))
+        for choice, regime, seed in chosen
     ]
-    alone = [graph_run.compiled(SCALE, STEPS, FILL, RING, 0)(one) for one in each]
     together = graph_run.compiled(SCALE, STEPS, FILL, RING, 3)(
         jax.tree.map(lambda *x: jnp.stack(x), *each)
     )
-    for index, one in enumerate(alone):
-        for ours, theirs in zip(jax.tree.leaves(one), jax.tree.leaves(together), strict=True):
+    for index, (choice, regime, seed) in enumerate(chosen):
+        alone = jax.tree.leaves(simulate(choice, regime, seed=seed))
+        for ours, theirs in zip(alone, jax.tree.leaves(together), strict=True):
             np.testing.assert_allclose(ours, theirs[index], atol=2e-5)

@@ -1,17 +1,13 @@
 """The calls of the sampler that are predicted are those that a run makes."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 
-from grre_jax.errors import UsageError
 from grre_jax.planner import compile
-from grre_jax.training import preflight
 from grre_jax.training.actors.calls import (
     ROWS_WITHOUT_LIMIT,
     fitting,
-    idle_sampler,
     training_calls,
 )
 from grre_jax.training.config.overrides import override
@@ -66,25 +62,3 @@ def test_rows_fill_the_memory_beside_weights_and_state():
     assert fitting(config, config.sampling, model, mesh, 0) == ROWS_WITHOUT_LIMIT
     (call,) = training_calls(config)
     assert dataclasses.replace(call, rows=16).shape(2, "float32").decode_slots == 16
-
-
-APART = "--training.steps 40 --mesh.sampler.data"
-
-
-@pytest.mark.parametrize(
-    ("words", "processes", "refused"),
-    [
-        (f"{APART} 4", 1, True),
-        (f"{APART} 4 --data.path p", 1, True),
-        (f"{APART} 4 --regime.sync_offset 1", 2, True),
-        (f"{APART} 4 --regime.sync_offset 1", 1, False),
-        (f"{APART} 0", 1, False),
-    ],
-)
-def test_devices_of_the_samplers_own_are_refused_where_they_would_wait(words, processes, refused):
-    config = configured(words)
-    problem = idle_sampler(config, processes)
-    assert problem.startswith("mesh.sampler.data") if refused else not problem
-    if refused and processes == 1:
-        with pytest.raises(UsageError, match="mesh.sampler.data"):
-            preflight.check(SimpleNamespace(config=config, task=None), contains=())

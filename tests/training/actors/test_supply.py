@@ -6,8 +6,7 @@ import threading
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-import jax
-import numpy as np
+import jax.numpy as jnp
 import pytest
 
 from grre_jax import rollouts
@@ -42,15 +41,16 @@ def test_a_resumed_run_samples_what_explorers_left_with_every_policy_that_is_the
     assert sampled == [(3, set(range(20, 24))), (4, set(range(24, 28)))]
 
 
-# ---- a sampler beside the learner
+# ---- explorers beside the learner
 
 
 @pytest.fixture
 def beside(store, make_config, monkeypatch):
-    """A supply whose sampler has devices of its own, one step ahead of the learner; what it was
-    asked to sample, and gates that its versions wait for before they are sealed.
+    """A supply with explorers on a cluster, one step ahead of the learner; what they were asked to
+    sample, and gates that its versions wait for before they are sealed.
     """
-    config = make_config(store.folder, "--regime.sync_interval 1 --regime.sync_offset 1")
+    words = "--regime.sync_interval 1 --regime.sync_offset 1 --cluster.address local"
+    config = make_config(store.folder, words)
     gates = collections.defaultdict(threading.Event)
     asked = []
 
@@ -66,14 +66,12 @@ def beside(store, make_config, monkeypatch):
         backlog.seal(write)
 
     monkeypatch.setattr(supply_module, "begin", begin)
-    for name in ("sent", "laid_out"):
-        monkeypatch.setattr(supply_module.meshes, name, lambda tree, *meshes: tree)
     checkpoints = SimpleNamespace(steps=[])
-    own = SimpleNamespace(devices=np.array(jax.devices()[:1]))
-    here = local_supply(store, config, checkpoints, sampler_mesh=own, frozen={})
+    here = local_supply(store, config, checkpoints)
 
     def ensure(step):
-        here.ensure(step, SimpleNamespace(params={"version": step}), Mock(), lambda: None)
+        params = {"version": jnp.array(step)}
+        here.ensure(step, SimpleNamespace(params=params), Mock(), lambda: None)
 
     yield SimpleNamespace(
         here=here, ensure=ensure, asked=asked, gates=gates, checkpoints=checkpoints
@@ -210,10 +208,8 @@ def store(make_config, make_group, tmp_path):
     )
 
 
-def local_supply(store, config, checkpoints, **fields):
-    """A supply whose policies are their versions; on the learner's mesh unless `fields` say so."""
-    of_policy = {"full": lambda params: params, "provenance": dict}
-    meshes = {"mesh": None, "sampler_mesh": None} | fields
-    parts = SimpleNamespace(config=config, **of_policy, **meshes)
-    explorer = SimpleNamespace(watch=Stopwatch(), remote=False)
+def local_supply(store, config, checkpoints):
+    """A supply whose policies are their versions."""
+    parts = SimpleNamespace(config=config, full=lambda params: params, provenance=dict)
+    explorer = SimpleNamespace(watch=Stopwatch(), remote=config.cluster.samples, close=lambda: None)
     return LocalSupply(parts, explorer, store.source, checkpoints)

@@ -98,7 +98,6 @@ c.CheckpointConfig(export=1) | checkpoint.export | 1
 c.WarmStartConfig(steps=1, demonstrations=2, batch_size=3) | warm_start.batch_size | 3
 c.WarmStartConfig(optimizer={}) | warm_start.optimizer | {}
 c.MeshConfig(data=0) | mesh.data | 0
-c.MeshConfig(sampler=c.SamplerMeshConfig(fsdp=2)) | mesh.sampler.data | 0
 1 / 0 | line 7 | ZeroDivisionError
 c.Nothing() | line 7 | Nothing
 {} | config() | dict
@@ -127,7 +126,6 @@ WORDS = """
 --objective.options {"a":1 | objective.options | '{"a":1'
 --objective.options.a.b 1 | objective.options.a.b | unknown
 --evaluation.questions 999999999 | evaluation.questions | 999999999
---mesh.sampler.tensor 2 | mesh.sampler.data | 0
 steps=3 | steps=3 | --name VALUE
 """
 

@@ -2,17 +2,19 @@
 loopback). In the store each process works in a local folder of its own, as on machines apart.
 """
 
-import contextlib
 import os
 import random
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from grre_jax import rollouts
 from grre_jax.cli import entry
-from grre_jax.storage.remote import Store
+from grre_jax.storage.remote import Store, is_url
 from grre_jax.training.mirror import copied, steps
 
 from ...run_processes import CONFIG, ROOT, STARTED, bits, finish, kill_all, log, start
@@ -38,30 +40,47 @@ def nothing_is_left():
 
 
 def begin(config, url, machine, *more):
-    """A process on a machine of its own."""
-    words = [sys.executable, "-c", PROGRAM, "train", config, "--run-dir", url, *SETTINGS, *more]
+    words = [
+        sys.executable,
+        "-c",
+        PROGRAM,
+        "train",
+        str(config),
+        "--run-dir",
+        url,
+        *SETTINGS,
+        *more,
+    ]
+    pipe = subprocess.PIPE
     environment = os.environ | {"GRRE_CACHE": str(machine)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    STARTED.append(subprocess.Popen([*map(str, words)], cwd=ROOT, env=environment, **pipes))
-    return STARTED[-1]
+    process = subprocess.Popen(
+        words, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True
+    )
+    STARTED.append(process)
+    return process
 
 
-def test_killed_and_resumed(store, tmp_path):
-    """Killed at moments that are drawn; every next process goes on elsewhere."""
-    config = tmp_path / "small.py"
+@pytest.mark.parametrize("place, kills", [("disk", 20), ("store", 10)])
+def test_killed_and_resumed(request, tmp_path, place, kills):
+    """Killed at moments that are drawn; every next process goes on, on a store elsewhere."""
+    config, expected = tmp_path / "small.py", tmp_path / "run"
     config.write_text(CONFIG)
-    expected = tmp_path / "run"
     finish(start(config, expected, *SETTINGS, report=True))
-    url = f"s3://{store.bucket}/run"
+    url = str(tmp_path / "killed")
+    if place == "store":
+        url = f"s3://{request.getfixturevalue('store').bucket}/run"
     draw = random.Random(0)
-    for number in range(10):
-        begun = "config.json" in Store(url).names()
-        process = begin(config, url, tmp_path / f"machine{number}", *["--resume"] * begun)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(draw.uniform(2.0, 14.0))
-        process.kill()
+    resumes = 0
+    while resumes < kills:
+        begun = location_has(url, "config.json")
+        process = begin(config, url, tmp_path / f"machine{resumes}", *["--resume"] * begun)
+        until = time.monotonic() + draw.uniform(2.0, 14.0)
+        while process.poll() is None and time.monotonic() < until:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
         process.communicate()
-        if "rollouts/manifest.jsonl" in Store(url).names():
+        resumes += 1
+        if location_has(url, "rollouts/manifest.jsonl"):
             report = rollouts.verify(f"{url}/rollouts")
             assert report.ok and report.intact_groups == report.groups
     finish(begin(config, url, tmp_path / "last", "--resume"))
@@ -70,12 +89,17 @@ def test_killed_and_resumed(store, tmp_path):
         assert steps(url) == [0, 25, 30]
     assert list(rollouts.read(f"{url}/rollouts")) == list(rollouts.read(expected / "rollouts"))
     for words in (
-        f"report {url}",
-        f"evaluate {url} --questions 4",
-        f"export {url} {tmp_path / 'model'}",
-        f"sample {url} --prompt 1+1=",
+        ["report", url],
+        ["evaluate", url, "--questions", "4"],
+        ["export", url, tmp_path / "model"],
+        ["sample", url, "--prompt", "1+1="],
     ):
-        assert entry.main(words.split()) == 0
-    written = {"evaluation.json", "report.html", "plots/overview.png", "summary.json"}
-    assert written <= {*Store(url).names()}
+        assert entry.main([*map(str, words)]) == 0
+    for name in ("evaluation.json", "report.html", "plots/overview.png", "summary.json"):
+        assert location_has(url, name)
     assert (tmp_path / "model/config.json").is_file()
+
+
+def location_has(url, name):
+    """True if a run's folder or URL has a file."""
+    return name in Store(url).names() if is_url(url) else (Path(url) / name).is_file()
