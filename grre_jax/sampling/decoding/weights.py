@@ -1,4 +1,7 @@
-"""A model's weights as the decoding programs read them, prepared once per policy."""
+"""A model's weights as the decoding programs read them, prepared once per policy.
+
+How they get here from the learner: `training.actors.weight_sync`.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from concurrent.futures import CancelledError, Future
 from importlib import metadata
 from typing import Any
 
-import jax
 import optax
 
 from grre_jax.errors import DataError, UsageError
@@ -28,6 +27,7 @@ from grre_jax.rollouts import Group, encoding
 from grre_jax.tasks import Question
 from grre_jax.training import build
 from grre_jax.training import state as states
+from grre_jax.training.actors import weight_sync
 from grre_jax.training.actors.explorer import Explorer, make_explorer
 from grre_jax.training.config.run import Config
 from grre_jax.training.runtime.stopwatch import Stopwatch
@@ -63,8 +63,7 @@ class Worker:
         self._parts.use_judges(judges)
         graph, state = states.create(self._parts.model, optax.identity(), self._parts.mesh)
         self._explorer = make_explorer(self._parts, graph)
-        self._like = state.params
-        self._policy: tuple[int, Any] = (-1, None)
+        self._inbox = weight_sync.Inbox(state.params, self._parts.full)
 
     def ready(self) -> dict[str, Any]:
         """Returns what must agree with the learner's, once it can sample."""
@@ -82,12 +81,9 @@ class Worker:
             size: shape of the call, in questions.
             attempt: of the draws.
         """
-        if self._policy[0] != version:
-            self._policy = (-1, None)  # frees the one before
-            layout = jax.tree.map(lambda array: array.sharding, self._like)
-            self._policy = (version, self._parts.full(jax.device_put(params, layout)))
+        policy = self._inbox.policy(version, params)
         call = (self._explorer.questions(positions), positions)
-        (drawn,) = self._explorer.draw(self._policy[1], [call], size, attempt, version)
+        (drawn,) = self._explorer.draw(policy, [call], size, attempt, version)
         return list(map(encoding.encode, self._explorer.judged(drawn)))
 
 
@@ -178,7 +174,7 @@ class Explorers:
         )(Worker)
         self._actors = [actor.remote(parts.config, judges) for _ in range(needed.most)]
         self._identity = identity(parts)
-        self._policy: tuple[int, Any] = (-1, None)
+        self._outbox = weight_sync.Outbox(ray)
         self._calls: collections.deque[_Call] = collections.deque()
         self._seconds: list[float] = []
         self._closing = threading.Event()
@@ -219,9 +215,7 @@ class Explorers:
         Yields:
             The judged groups of each call, once they are there.
         """
-        if self._policy[0] != version:
-            self._policy = (version, self._ray.put(params))  # one copy a node
-        policy = self._policy[1]
+        policy = self._outbox.reference(version, params)
         asked = [_Call((policy, version, list(places), size, attempt)) for _, places in calls]
         self._calls.extend(asked)
         self._wanted.set()

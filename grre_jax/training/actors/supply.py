@@ -1,5 +1,5 @@
 """The supply of a run's own samples before each step: sampled in this process by the policy that
-trains, or by explorers, which get its policies as checkpoints.
+trains, or by explorers on a cluster, to which its weights go by `weight_sync`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import jax
-
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
 from grre_jax.training import build
+from grre_jax.training.actors import weight_sync
 from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.exploration import (
@@ -235,7 +234,7 @@ class LocalSupply:
 
         self._wait(room, between)
         options["metadata"]["weights"] = integrity.digest(self.parts.full(params))
-        policy = jax.tree.map(processes.fetch, params)
+        policy = weight_sync.on_host(params)
         if not self.explorer.remote:
             return  # the first process has the explorers
         work = self._thread.submit(begin, self.explorer, policy, between=self._go_on, **options)
@@ -352,7 +351,7 @@ class NewestSupply(LocalSupply):
         if self._policy[0] != step:
             metadata = self.parts.provenance()
             metadata["weights"] = integrity.digest(self.parts.full(state.params))
-            self._policy = (step, jax.device_get(state.params), metadata)
+            self._policy = (step, weight_sync.on_host(state.params), metadata)
         version, params, metadata = self._policy
         (self._calls[call[0]],) = begin_each(
             self.explorer,
