@@ -268,9 +268,11 @@ def _forward(hidden, head, targets, temperature, block, softcap, num_ids, scored
     flat = P(tokens[0])
     keeps = not softcap and head.shape[0] // (mesh.shape[rows[0]] if rows[0] else 1) <= block
 
-    def local(hidden, head, *others):
+    def local(hidden, head, targets, temperature, scored):
         head = _whole_width(head, rows[1], hidden.dtype)
-        return _local_forward(hidden, head, *others, block, softcap, num_ids, rows[0])
+        return _local_forward(
+            hidden, head, targets, temperature, scored, block, softcap, num_ids, rows[0]
+        )
 
     specs = ((flat, flat), flat, P(tokens[0], rows[0]) if keeps else None)
     inputs = (hidden, head, targets, temperature, scored)
@@ -286,10 +288,22 @@ def _backward(block, softcap, num_ids, residuals, cotangents):
     # along one of these axes, each device gets the sum of its own columns.
     others = tuple(axis for axis in tokens[0] or () if axis != rows[1])
 
-    def local(hidden, head, *others_and_g):
+    def local(hidden, head, targets, temperature, scored, normaliser, kept, g):
         whole = _whole_width(head, rows[1], hidden.dtype)
-        options = (block, softcap, num_ids, rows[0])
-        d_hidden, d_head = _local_backward(hidden, whole, *others_and_g, *options)
+        d_hidden, d_head = _local_backward(
+            hidden,
+            whole,
+            targets,
+            temperature,
+            scored,
+            normaliser,
+            kept,
+            g,
+            block,
+            softcap,
+            num_ids,
+            rows[0],
+        )
         if rows[0] is not None:
             d_hidden = jax.lax.psum(d_hidden, rows[0])
         if rows[1] is not None:
