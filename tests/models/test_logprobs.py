@@ -57,6 +57,22 @@ def test_values_and_gradients(block):
     assert_same(of(head_logprobs, block), of(reference))
 
 
+@pytest.mark.parametrize("count", [0, 1, 5, 13])
+def test_of_scored_tokens_alone(count):
+    """As many results and gradients as of all tokens, in any places."""
+    hidden, head, targets, weights = draw()
+    scored = jax.random.permutation(jax.random.key(2), jnp.arange(13)) < count
+
+    def of(scored_tokens):
+        def outputs(*arrays):
+            options = (targets, jnp.float32(0.7), 10, 3.0, 30, scored_tokens)
+            return [jnp.where(scored, x, 0) for x in head_logprobs(*arrays, *options)]
+
+        return gradients(outputs, weights, hidden, head)
+
+    assert_same(of(scored), of(None))
+
+
 # Of 37 rows 21 have text: blocks end before it, on it and behind it, and some have none of it.
 @pytest.mark.parametrize("block, softcap", [(10, 0.0), (7, 3.0)])
 def test_ids_without_text_have_no_probability(block, softcap):
@@ -83,8 +99,10 @@ from grre_jax.parallel.mesh import use
 keys = jax.random.split(jax.random.key(0), 2)
 hidden, head = jax.random.normal(keys[0], (16, 8)), jax.random.normal(keys[1], (40, 8))
 head, targets = head.at[13:].multiply(9), jnp.arange(16) % 13
+scored = jnp.arange(16) % 3 > 0  # of every device's tokens another number
 def loss(hidden, head, block):
-    outputs = head_logprobs(hidden, head, targets, jnp.float32(0.7), block, 0.0, 13)
+    outputs = head_logprobs(hidden, head, targets, jnp.float32(0.7), block, 0.0, 13, scored)
+    outputs = [jnp.where(scored, x, 0) for x in outputs]
     return outputs[0].sum(), outputs
 found = []
 for block in (64, 4):
@@ -130,7 +148,11 @@ def test_token_logprobs_are_log_softmax_of_the_logits(small, tie):
     tokens = jax.random.randint(jax.random.key(1), (3, 9), 0, model.config.vocab_size)
     found = token_logprobs(model, tokens, temperature=1.3, with_entropy=True)
     expected = of_logits(model.logits(model(tokens))[:, :-1], tokens[:, 1:], 1.3)
-    assert_same(found, [jnp.pad(x, ((0, 0), (1, 0))) for x in expected])
+    expected = [jnp.pad(x, ((0, 0), (1, 0))) for x in expected]
+    assert_same(found, expected)
+    scored = tokens % 2 == 0
+    found = token_logprobs(model, tokens, temperature=1.3, scored=scored)
+    assert_same(found, jnp.where(scored, expected[0], 0))
 
 
 def test_a_large_vocabulary_takes_little_memory_beside_its_gradient():
