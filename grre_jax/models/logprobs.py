@@ -94,9 +94,8 @@ def _of_scored(function: Any, scored: Bool[Array, " n"] | None, *arrays: Array) 
     def of_first(size):
         some = order[:size]
         per_token, whole = function(*(x[some] for x in arrays))
-        return tuple(
-            jnp.zeros((n, *x.shape[1:]), x.dtype).at[some].set(x) for x in per_token
-        ), whole
+        placed = (jnp.zeros((n, *x.shape[1:]), x.dtype).at[some].set(x) for x in per_token)
+        return tuple(placed), whole
 
     which = jnp.searchsorted(jnp.array(sizes), scored.sum())
     return jax.lax.switch(which, [partial(of_first, size) for size in sizes])
@@ -135,12 +134,8 @@ def _local_forward(hidden, head, targets, temperature, scored, block, softcap, n
                 e = jnp.exp(shown - new_top[:, None])
                 total = total * scale + e.sum(axis=1)
                 weighted = weighted * scale + (e * logits).sum(axis=1)
-                return (
-                    new_top,
-                    total,
-                    weighted,
-                    chosen + _pick(logits, targets, start, seen),
-                ), None
+                chosen = chosen + _pick(logits, targets, start, seen)
+                return (new_top, total, weighted, chosen), None
 
             zero = jnp.zeros(targets.shape, jnp.float32)
             carry = (zero - jnp.inf, zero, zero, zero)

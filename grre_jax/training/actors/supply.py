@@ -8,7 +8,6 @@ import dataclasses
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -187,16 +186,21 @@ class LocalSupply:
             if not (self.apart and processes.many()):
                 self._backlog.wait(until, between)
                 return
-            while not processes.gather_ints(processes.on_first(partial(self._ended, until)) or 0)[
-                0
-            ]:
+            while not self._ended_together(until):
                 between()  # in all processes at once
 
-    def _ended(self, until: Callable[[], bool]) -> bool:
-        """Waits for some time; True if a condition holds or nothing is under way."""
-        end = time.monotonic() + TURN_SECONDS
-        self._backlog.wait(lambda: until() or time.monotonic() > end)
-        return until() or not self._backlog.busy
+    def _ended_together(self, until: Callable[[], bool]) -> bool:
+        """Waits for some time; True, in all processes, if in the first one a condition holds or
+        nothing is under way.
+        """
+
+        def ended() -> bool:
+            end = time.monotonic() + TURN_SECONDS
+            self._backlog.wait(lambda: until() or time.monotonic() > end)
+            return until() or not self._backlog.busy
+
+        found = processes.on_first(ended)
+        return bool(processes.gather_ints(int(found or 0))[0])
 
     def _sample(
         self, version: int, params: Any, wanted: frozenset[int], between: Callable[[], None]
