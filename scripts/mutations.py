@@ -1,6 +1,6 @@
 """Changes single operators of the package, one at a time, and reports what no test notices.
 
-    python scripts/mutations.py                    # 60 changes, drawn by a seed; half an hour
+    python scripts/mutations.py                    # 60 changes, drawn by a seed
     python scripts/mutations.py --area packing     # those of one area
     python scripts/mutations.py --seed 1 --count 12
 

@@ -2,7 +2,7 @@
 
 The vocabulary is processed in blocks with an online log-sum-exp; the backward pass recomputes each
 block of logits and writes each block of the head's gradient once, in place. Of a vocabulary of
-several blocks only the tokens that are scored are computed: prompts and padding cost nothing.
+several blocks the tokens that are not scored, prompts and padding, are left out, up to an eighth.
 Training, rescoring and evaluation use these functions.
 """
 

@@ -106,7 +106,8 @@ def test_what_has_no_turns_is_refused():
     one, groups = np.ones(2), np.zeros(2, int)
     objective = objectives.algorithm("reinforce", returns="turns")
     batch = objectives.padded_batch(advantages=one, mask=np.ones((2, 2)), groups=groups)
-    advantages, algorithm = objectives.advantages, objectives.algorithm
+    advantages = objectives.advantages
+    algorithm = objectives.algorithm
     for call, named in (
         (lambda: algorithm("red_drop", returns="turns"), "red_drop"),
         (lambda: algorithm("gvpo", returns="turns", gvpo_beta=1.0), "returns"),

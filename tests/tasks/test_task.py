@@ -46,7 +46,7 @@ WORLDS = ("gymnasium", "textarena", "questions")
 def test_every_name_builds(name):
     packages = {"math": "math_verify", "guru_math": "math_verify"}
     if name in (*packages, "reasoning_gym"):
-        pytest.importorskip(packages.get(name, name))
+        pytest.importorskip(packages.get(name, name), reason="needs the extra of the task")
     task = tasks.build(name, seed=1)
     assert task.name == name and isinstance(task, tasks.Task) != is_environment(task)
     assert task.training_source != task.evaluation_source

@@ -75,7 +75,8 @@ def two_side(x, advantage, o):
 
 
 def outer(x, advantage, o):
-    near, far = x <= 1 - o.epsilon_low_prime, x >= 1 + o.epsilon_high_prime
+    near = x <= 1 - o.epsilon_low_prime
+    far = x >= 1 + o.epsilon_high_prime
     return (advantage >= 0) & near | (advantage <= 0) & far
 
 
@@ -522,7 +523,8 @@ for variant, advantage, epsilon in (
     ("sample", "group_std_sample", 1e-6),
     ("batch", "batch_std", 1e-4),
 ):
-    wide, narrow = CLIP | {"std_epsilon": epsilon}, TINY | {"std_epsilon": epsilon}
+    wide = CLIP | {"std_epsilon": epsilon}
+    narrow = TINY | {"std_epsilon": epsilon}
     ROWS |= {
         f"grpo {variant}": row(advantage, grpo, **wide),
         f"ppo_dual_clip {variant}": row(advantage, dual_clip, **wide, dual_clip=3.0),
