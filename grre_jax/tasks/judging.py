@@ -128,7 +128,7 @@ class InProcess:
         async def outcome(question: Question, completion: str) -> Verdict | Failure:
             try:
                 async with limit, asyncio.timeout(self._timeout):
-                    return _checked(await self._task.verify_async(question, completion))
+                    return checked_verdict(await self._task.verify_async(question, completion))
             except TimeoutError:
                 return Failure("timeout", f"no answer within {self._timeout:g} s")
             except Exception as error:
@@ -155,7 +155,7 @@ def finished(coroutine: Coroutine[Any, Any, T]) -> T:
 
 def verdict_of(task: Task, question: Question, completion: str) -> Verdict | Failure:
     """Returns the verifier's verdict with Python's own floats, or the failure."""
-    return guarded(lambda: _checked(task.verify(question, completion)))
+    return guarded(lambda: checked_verdict(task.verify(question, completion)))
 
 
 def guarded(function: Callable[..., T], *arguments: Any) -> T | Failure:
@@ -174,6 +174,8 @@ def guarded(function: Callable[..., T], *arguments: Any) -> T | Failure:
 def _failure(error: BaseException) -> Failure:
     if isinstance(error, Invalid):
         return Failure("invalid", str(error))
+    if isinstance(error, TimeoutError):
+        return Failure("timeout", error_words(error))
     return Failure("error", error_words(error))
 
 
@@ -264,7 +266,12 @@ def count_failures(extras: Iterable[dict[str, Any]]) -> dict[str, int]:
     return {FIELD: found.total(), **kinds} if found else {}
 
 
-def _checked(verdict: Any) -> Verdict | Failure:
+def checked_verdict(verdict: Any) -> Verdict | Failure:
+    """Returns a verdict with Python's own floats, or the failure to give one.
+
+    Raises:
+        Invalid: a value outside its domain.
+    """
     if verdict is None or (isinstance(verdict, Verdict) and verdict.reward is None):
         return Failure("none", "the verifier returned no reward")
     if not isinstance(verdict, Verdict):

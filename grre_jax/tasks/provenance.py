@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib.metadata
 import json
 
 import grre_jax
@@ -40,3 +42,10 @@ def template_digest(tokenizer: tasks.Tokenizer) -> str:
     if arguments := getattr(tokenizer, "template_arguments", None):
         text += json.dumps(arguments, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def package_version(name: str) -> str:
+    """Returns the version of an installed package, "?" for what is not one."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
+        return importlib.metadata.version(name)
+    return "?"

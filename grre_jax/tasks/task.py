@@ -47,10 +47,12 @@ _BUILT_IN = {
     "gsm8k": "grre_jax.tasks.datasets.gsm8k:GSM8K",
     "guru_math": "grre_jax.tasks.datasets.guru_math:GuruMath",
     "math": "grre_jax.tasks.datasets.competition_math:CompetitionMath",
+    "openenv": "grre_jax.tasks.environments.openenv:OpenEnv",
     "questions": "grre_jax.tasks.datasets.questions:Questions",
     "reasoning_gym": "grre_jax.tasks.datasets.reasoning_gym:ReasoningGym",
     "textarena": "grre_jax.tasks.environments.gymnasium:TextArena",
     "toolace": "grre_jax.tasks.datasets.toolace:ToolACE",
+    "verifiers": "grre_jax.tasks.environments.verifiers:Verifiers",
 }
 _NEEDED = ("name", "question", "evaluation")
 

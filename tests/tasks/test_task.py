@@ -39,7 +39,7 @@ def coin(tmp_path):
 
 
 # Which need an environment or a file that must be named.
-WORLDS = ("gymnasium", "textarena", "questions")
+WORLDS = ("gymnasium", "openenv", "questions", "textarena", "verifiers")
 
 
 @pytest.mark.parametrize("name", [name for name in tasks.names() if name not in WORLDS])

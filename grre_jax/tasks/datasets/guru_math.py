@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from grre_jax.json_files import require
 from grre_jax.tasks.datasets.competition_math import Mathematics
-from grre_jax.tasks.datasets.questions import texts
+from grre_jax.tasks.datasets.questions import plain_messages
 from grre_jax.tasks.datasets.stored_questions import Entry
 from grre_jax.tasks.datasets.stored_records import Record
 
@@ -36,8 +36,8 @@ class GuruMath(Mathematics):
         if isinstance(ability, str) and ability and "math" not in ability.lower():
             self._leave_out(where, f"its ability is {ability!r}, not mathematics")
             return []
-        parts = texts(record.get("prompt"), where, "prompt")
-        text = "\n\n".join(part.strip() for part in parts)
+        messages = plain_messages(record.get("prompt"), where, "prompt")
+        text = "\n\n".join(message["content"].strip() for message in messages)
         model = require(record.get("reward_model"), dict, where, "reward_model")
         truth = model.get("ground_truth")
         with contextlib.suppress(ValueError, RecursionError):

@@ -60,18 +60,16 @@ class Questions(StoredQuestions):
         name = next((name for name in PROMPTS if record.get(name)), None)
         prompt = require(record.get(name), str | list, where, " or ".join(PROMPTS))
         messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
-        contents = texts(messages, where, name)
+        turns = plain_messages(messages, where, name)
         answer = next((record[name] for name in ANSWERS if record.get(name) is not None), "")
-        family, question = self._entry(split, "\n\n".join(contents), str(answer))
-        if len(messages) > 1:
-            turns = zip(messages, contents, strict=True)
-            turns = tuple({"role": message["role"], "content": text} for message, text in turns)
+        family, question = self._entry(split, joined(turns), str(answer))
+        if len(turns) > 1:
             question = dataclasses.replace(question, messages=turns)
         return [(family, question)]
 
 
-def texts(messages: Any, where: str, name: str) -> list[str]:
-    """Returns the texts of the messages that a field of a record holds.
+def plain_messages(messages: Any, where: str, name: str) -> tuple[dict[str, str], ...]:
+    """Returns role and text of the messages that a field of a record holds.
 
     Raises:
         DataError: they are not messages that end with a user's.
@@ -81,4 +79,10 @@ def texts(messages: Any, where: str, name: str) -> list[str]:
     if roles[-1:] != ["user"]:
         raise DataError(f"{where}: {name}: expected messages that end with a user's, got {roles}")
     contents = [message_text(message.get("content"), where) for message in found]
-    return [require(content, str, where, "content") for content in contents]
+    texts = [require(content, str, where, "content") for content in contents]
+    return tuple({"role": role, "content": text} for role, text in zip(roles, texts, strict=True))
+
+
+def joined(messages: Iterable[dict[str, str]]) -> str:
+    """Returns the texts of messages as one."""
+    return "\n\n".join(message["content"] for message in messages)

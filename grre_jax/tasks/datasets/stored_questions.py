@@ -33,15 +33,12 @@ Entry = tuple[str, Question]  # a question with its family
 
 
 @dataclass(eq=False, repr=False)
-class StoredQuestions(domains.Record, abc.ABC):
-    """The base of such tasks, whose fields are their options. Nothing is read before the first
+class HeldOutQuestions(domains.Record, abc.ABC):
+    """Questions in epochs, without those that are held out. Nothing is read before the first
     question is asked.
 
     Args:
         seed: orders the epochs of training.
-        path: a folder with the files of train and perhaps test, also one of
-            `datasets.save_to_disk`, or one file to train on. None: as published, downloaded.
-        test_path: a file to evaluate on, or a folder of such.
         held_out: questions held out where there is no test split, at least; None for a tenth of
             them, at most MOST_HELD_OUT.
         most_prompt_characters: longer prompts are left out, of training and evaluation; 0 for no
@@ -49,31 +46,22 @@ class StoredQuestions(domains.Record, abc.ABC):
 
     Attributes:
         name: the task's.
-        hub: (name, files or None) of the data set on Hugging Face, read where there is no `path`;
-            {split} in the files' names is "train" or "test".
-        hub_test: whether `hub` has a test split.
         training_source, evaluation_source: names for provenance.
         unusable: records and turns left out so far because they give no answer to judge by.
 
     Raises:
-        UsageError: an option out of its domain, or `test_path` without `path`.
+        UsageError: an option out of its domain.
     """
 
     name: ClassVar[str]
-    hub: ClassVar[tuple[str, str | None]]
-    hub_test: ClassVar[bool] = False
     template = "{question}"  # a field of the tasks that have it as an option
 
     seed: Seed = 0
-    path: str | Path | None = None
-    test_path: str | Path | None = None
     held_out: Count | None = 500
     most_prompt_characters: Count = 0
 
     def __post_init__(self):
         super().__post_init__()
-        if self.test_path and not self.path:
-            raise ConfigError("path", "the data to train on, as test_path is given", self.path)
         check_template(self.template)
         self.unusable = 0
         self.training_source = f"{self.name}/train"
@@ -84,6 +72,20 @@ class StoredQuestions(domains.Record, abc.ABC):
         """Family and question for each question of a record; of one family either all questions
         are held out or none. DataError names `where`.
         """
+
+    @abc.abstractmethod
+    def _sources(self, split: str) -> list[tuple[str, Iterable[Record]]] | None:
+        """Names and records of a split's files; None for a test split that there is not."""
+
+    @property
+    @abc.abstractmethod
+    def _origin(self) -> str:
+        """The data's place, for messages."""
+
+    @property
+    @abc.abstractmethod
+    def _ways(self) -> str:
+        """What to do about data that cannot be used, for messages."""
 
     def question(self, position: int) -> Question:
         """The question at a position of the training stream.
@@ -125,13 +127,6 @@ class StoredQuestions(domains.Record, abc.ABC):
         """
         return [*self._training, *self._evaluation]
 
-    @property
-    def _ways(self) -> str:
-        return (
-            f"pass {self.name}'s option path=FILE_OR_FOLDER (task.options.path) with the data set's"
-            " Parquet, JSON or JSON-lines files"
-        )
-
     @cached_property
     def _order(self) -> random_streams.EpochStream:
         return random_streams.EpochStream(self.seed, len(self._training))
@@ -166,7 +161,7 @@ class StoredQuestions(domains.Record, abc.ABC):
         if unique:
             return [unique[name] for name in sorted(unique)]
         raise DataError(
-            f"{self.name} has no question to {what} in {self.path or self.hub[0]}, with"
+            f"{self.name} has no question to {what} in {self._origin}, with"
             f" {self.unusable} records or turns left out, held_out={self.held_out} and"
             f" most_prompt_characters={self.most_prompt_characters}: {self._ways}."
         )
@@ -180,6 +175,47 @@ class StoredQuestions(domains.Record, abc.ABC):
             for entry in self._questions_of(split, record, f"{source}, record {number}")
             if len(entry[1].prompt) <= most
         ]
+
+
+@dataclass(eq=False, repr=False)
+class StoredQuestions(HeldOutQuestions):
+    """The base of such tasks, whose fields are their options.
+
+    Args:
+        path: a folder with the files of train and perhaps test, also one of
+            `datasets.save_to_disk`, or one file to train on. None: as published, downloaded.
+        test_path: a file to evaluate on, or a folder of such.
+
+    Attributes:
+        hub: (name, files or None) of the data set on Hugging Face, read where there is no `path`;
+            {split} in the files' names is "train" or "test".
+        hub_test: whether `hub` has a test split.
+
+    Raises:
+        UsageError: an option out of its domain, or `test_path` without `path`.
+    """
+
+    hub: ClassVar[tuple[str, str | None]]
+    hub_test: ClassVar[bool] = False
+
+    path: str | Path | None = None
+    test_path: str | Path | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.test_path and not self.path:
+            raise ConfigError("path", "the data to train on, as test_path is given", self.path)
+
+    @property
+    def _origin(self) -> str:
+        return str(self.path or self.hub[0])
+
+    @property
+    def _ways(self) -> str:
+        return (
+            f"pass {self.name}'s option path=FILE_OR_FOLDER (task.options.path) with the data set's"
+            " Parquet, JSON or JSON-lines files"
+        )
 
     def _sources(self, split: str) -> list[tuple[str, Iterable[Record]]] | None:
         """Names and records of a split's files; None for a test split that there is not."""

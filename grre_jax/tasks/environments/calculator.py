@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from grre_jax.domains import Record, Seed, Share
-from grre_jax.tasks.environments.environment import Step
+from grre_jax.tasks.environments.environment import Step, tool_definition
 from grre_jax.tasks.task import Question, check_template
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
 from grre_jax.tasks.verifiers.final_number import final_number
@@ -32,18 +32,15 @@ from grre_jax.tasks.verifiers.function_calls import Call
 _OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _CALL = re.compile(r"\s*(-?\d{1,12})\s*([+\-*])\s*(-?\d{1,12})\s*=?\s*")
 _HELD_OUT_ONE_IN = 20
-CALCULATE = {
-    "type": "function",
-    "function": {
-        "name": "calculate",
-        "description": "Works out one addition, subtraction or multiplication of two numbers.",
-        "parameters": {
-            "type": "object",
-            "properties": {"expression": {"type": "string", "description": "such as 12*34"}},
-            "required": ["expression"],
-        },
+CALCULATE = tool_definition(
+    "calculate",
+    "Works out one addition, subtraction or multiplication of two numbers.",
+    {
+        "type": "object",
+        "properties": {"expression": {"type": "string", "description": "such as 12*34"}},
+        "required": ["expression"],
     },
-}
+)
 
 
 @dataclass(eq=False, repr=False)

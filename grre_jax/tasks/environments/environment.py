@@ -6,30 +6,34 @@ import asyncio
 import contextlib
 import inspect
 import json
+import zlib
 from typing import Any, NamedTuple, Protocol
 
 from grre_jax.domains import shown
-from grre_jax.tasks.judging import Failure, Invalid, error_words, finite_number, guarded
-from grre_jax.tasks.task import Question
+from grre_jax.tasks.judging import Failure, Invalid, checked_verdict, error_words, guarded
+from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.verifiers.function_calls import Call, NotCalls, read_calls
 
 MOST_CHARACTERS = 16_384  # of an observation
 
 
 class Step(NamedTuple):
-    """The result of a step; a plain tuple of the four does too.
+    """The result of a step; a plain tuple of the first four does too.
 
     Attributes:
         observation: what the policy reads next, before any chat template.
         reward: of the action; a trajectory's reward is the sum of its steps'.
         done: the trajectory is over, and the observation is not read.
         info: JSON values that are stored beside the trajectory.
+        components: parts of the trajectory's reward by name, as those of `tasks.Verdict`; the last
+            step's are stored.
     """
 
     observation: str = ""
     reward: float = 0.0
     done: bool = False
     info: dict[str, Any] | None = None
+    components: dict[str, float | None] | None = None
 
 
 class Environment(Protocol):
@@ -53,6 +57,12 @@ class Environment(Protocol):
         it makes if the environment has tools.
         """
         ...
+
+
+def tool_definition(name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Returns the definition of a function for chat templates, its parameters as JSON schema."""
+    function = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}
 
 
 def is_environment(task: Any) -> bool:
@@ -82,16 +92,19 @@ class Environments:
         Args:
             kind: "open", "step" or "close".
             *asked: of "open" the question and seed; of "step" the trajectory's key, question and
-                seed, the actions and observations before, and the action; of "close" the key.
+                seed, the actions and observations before, the action, and the `fingerprint` of the
+                opening or None; of "close" the key.
         """
         answers = {"open": self._open, "step": self._step, "close": self._close}
         return guarded(answers[kind], *asked)
 
     def _open(self, question: Question, seed: int) -> dict[str, Any]:
         environment = self._task.environment()
-        messages = self._wait(environment.reset(question, seed))
-        tools = getattr(environment, "tools", None)
-        self._end(environment)
+        try:
+            messages = self._wait(environment.reset(question, seed))
+            tools = getattr(environment, "tools", None)
+        finally:
+            self._end(environment)
         fits = isinstance(messages, list) and all(
             isinstance(message, dict)
             and all(isinstance(message.get(name), str) for name in ("role", "content"))
@@ -102,13 +115,21 @@ class Environments:
         return {"messages": messages, "tools": tools}
 
     def _step(
-        self, key: Any, question: Question, seed: int, before: list[tuple[str, str]], action: str
+        self,
+        key: Any,
+        question: Question,
+        seed: int,
+        before: list[tuple[str, str]],
+        action: str,
+        opening: int | None,
     ) -> dict[str, Any]:
         environment = self._kept.pop(key, None)
         try:
             if environment is None:
                 environment = self._task.environment()
-                self._wait(environment.reset(question, seed))
+                messages = self._wait(environment.reset(question, seed))
+                if opening not in (None, fingerprint(messages)):
+                    raise Invalid("reset: expected the messages of the opening, got others")
                 for earlier, observation in before:
                     if self._answer(environment, earlier)["observation"] != observation:
                         raise Invalid("step: expected the observations of before, got others")
@@ -146,11 +167,16 @@ class Environments:
         return self._loop.run(wait())
 
 
+def fingerprint(messages: list[dict[str, Any]]) -> int:
+    """Returns a checksum of messages, the same in every process."""
+    return zlib.crc32(json.dumps(messages, sort_keys=True).encode())
+
+
 def _checked(step: Any) -> dict[str, Any]:
     """Returns a step as JSON values."""
-    if not isinstance(step, tuple) or len(step) != 4:
+    if not isinstance(step, tuple) or len(step) not in (4, 5):
         raise Invalid(f"step: expected observation, reward, done, info, got {shown(step)}")
-    observation, reward, done, info = step
+    observation, reward, done, info, components = Step(*step)
     if not isinstance(observation, str) or len(observation) > MOST_CHARACTERS:
         raise Invalid(
             f"observation: expected a text of at most {MOST_CHARACTERS:,} characters, got"
@@ -163,5 +189,11 @@ def _checked(step: Any) -> dict[str, Any]:
         info = json.loads(json.dumps(info or {}))
     except (TypeError, ValueError) as error:
         raise Invalid(f"step: expected what can be stored, got {error_words(error)}") from error
-    reward = finite_number("reward", reward)
-    return {"observation": observation, "reward": reward, "done": done, "info": info}
+    verdict = checked_verdict(Verdict(reward, components or {}))
+    return {
+        "observation": observation,
+        "reward": verdict.reward,
+        "done": done,
+        "info": info,
+        "components": verdict.components,
+    }

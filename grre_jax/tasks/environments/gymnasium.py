@@ -18,49 +18,35 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from grre_jax.domains import ConfigError, Record
+from grre_jax.domains import ConfigError
 from grre_jax.errors import UsageError
 from grre_jax.tasks.environments.environment import Step
+from grre_jax.tasks.environments.seeded_worlds import SeededWorlds, world_seed
 from grre_jax.tasks.judging import error_words
-from grre_jax.tasks.task import Question, check_template, factory
-from grre_jax.tasks.tokenizers.characters import CharTokenizer
-
-END = "\x03"  # of a turn, in characters
-ASCII = "".join(map(chr, range(32, 127))) + "\n" + END
+from grre_jax.tasks.task import Question, factory
 
 
 @dataclass(eq=False, repr=False)
-class Gymnasium(Record):
+class Gymnasium(SeededWorlds):
     """The task; see the module's text.
 
     Args:
         env: a registered environment, behind its module if importing this registers it
             ("maze:Maze-v0"), or path/to/file.py:function that returns one.
         arguments: of the environment.
-        template: the first message, with {observation}.
-
-    Attributes:
-        name: as rollouts record it.
-        tokenizer: ASCII characters, for a new model.
-        separator: the end of the line behind each observation.
 
     Raises:
         UsageError: the environment cannot be made, or its observation is no text; or the package is
             not installed.
     """
 
-    name, separator = "gymnasium", "\n"
-    tokenizer = CharTokenizer(ASCII, END)
+    name = "gymnasium"
 
     env: str = ""
     arguments: dict[str, Any] = field(default_factory=dict)
-    template: str = "{observation}"
 
     def __post_init__(self):
         super().__post_init__()
-        check_template(self.template, "observation")
-        self.training_source = f"{self.name}/{self.env}/train"
-        self.evaluation_source = f"{self.name}/{self.env}/held-out"
         try:
             self._make = functools.partial(self._maker(self.env), **self.arguments)
             with contextlib.closing(self._make()) as world:
@@ -73,17 +59,14 @@ class Gymnasium(Record):
         if not isinstance(observation, str):
             raise ConfigError("env", "observations that are texts", observation)
 
-    def question(self, position: int) -> Question:
-        """A world of the training stream, which its id and the environment's seed decide."""
-        return Question(f"{self.training_source}/{position}", "", "")
-
-    def evaluation(self, count: int) -> list[Question]:
-        """The first `count` worlds that are held out."""
-        return [Question(f"{self.evaluation_source}/{number}", "", "") for number in range(count)]
+    @property
+    def world(self) -> str:
+        """The environment's name."""
+        return self.env
 
     def environment(self) -> World:
         """An environment that has not begun."""
-        return World(self._make(), self.template)
+        return World(self._make(), self)
 
     def _maker(self, env: str) -> Callable:
         if ".py:" in env:
@@ -112,17 +95,17 @@ class World:
 
     Args:
         world: has `reset`, `step` and `close` as gymnasium.Env.
-        template: the first message, with {observation}.
+        task: words the first message.
     """
 
-    def __init__(self, world: Any, template: str):
-        self._world, self._template = world, template
+    def __init__(self, world: Any, task: SeededWorlds):
+        self._world = world
+        self._task = task
 
     def reset(self, question: Question, seed: int) -> list[dict[str, str]]:
         """Begins."""
-        seed = random.Random(f"{question.question_id}/{seed}").getrandbits(31)
-        observation, _ = self._world.reset(seed=seed)
-        return [{"role": "user", "content": self._template.replace("{observation}", observation)}]
+        observation, _ = self._world.reset(seed=world_seed(question, seed))
+        return self._task.opening(observation)
 
     def step(self, action: str) -> Step:
         """Takes a turn's text; texts and numbers of the step's info are stored."""

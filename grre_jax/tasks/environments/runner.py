@@ -33,6 +33,7 @@ class Reply:
     Attributes:
         observation, reward, done, info: of `environment.Step`.
         called: the action was taken as calls of tools.
+        components: of `environment.Step`, empty for none.
     """
 
     observation: str
@@ -40,6 +41,7 @@ class Reply:
     done: bool
     info: dict[str, Any]
     called: bool
+    components: dict[str, float | None] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,11 +51,13 @@ class Trace:
     Attributes:
         key: names it among those under way.
         question, seed: its environment's.
+        opening: `fingerprint` of the messages that it begins with; None if they are not known.
     """
 
     key: tuple[int, ...]
     question: Question
     seed: int
+    opening: int | None = None
 
 
 class InProcessEnvironments:
@@ -78,7 +82,7 @@ class InProcessEnvironments:
         """Answers a trajectory's action, after the actions and observations before it; a failure is
         returned, not raised.
         """
-        asked = (trace.key, trace.question, trace.seed, before, action)
+        asked = (trace.key, trace.question, trace.seed, before, action, trace.opening)
         return self._ask(Reply, hash(trace.key), "step", *asked)
 
     def end(self, trace: Trace) -> None:
@@ -156,8 +160,9 @@ class _Lane:
         """Returns the process's answer to a request, as an object of a class."""
         if self._pids != self.pool.pids:
             self._keys.clear()
-        name, key, *_ = asked
-        if name != "open":
+        name, *_ = asked
+        key = None if name == "open" else asked[1]
+        if key is not None:
             asked = (name, (*self.pool.prefix, *key), *asked[2:])
         # The steps before are repeated where the trajectory is not there.
         steps = 1 + len(asked[4]) if name == "step" and key not in self._keys else 1

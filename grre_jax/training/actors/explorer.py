@@ -14,6 +14,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from grre_jax import sampling
+from grre_jax.domains import ConfigError
 from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
 from grre_jax.random_streams import Purpose, run_key
@@ -290,7 +291,15 @@ class Explorer:
         """
         config, samples = self.config, range(self.config.group_size)
         # A row that is decoded has a copy of what its slot keeps.
-        fitting = max(self.rows // (1 + SLOTS_PER_ROW), 1) * meshes.row_devices(self.mesh)
+        devices = meshes.row_devices(self.mesh)
+        fitting = max(self.rows // (1 + SLOTS_PER_ROW), 1) * devices
+        rows = min(config.max_concurrent or fitting, count)
+        slots = SLOTS_PER_ROW * rows
+        if most := getattr(self.task, "most_environments", 0):
+            if most < devices:
+                raise ConfigError("task.most_environments", f"at least {devices} devices", most)
+            slots = min(slots, most // devices * devices)
+            rows = min(rows, slots)
         found: dict[int, list] = {position: [None] * len(samples) for position in prompts}
         with meshes.use(self.mesh):
             for trajectory in sampling.sample_trajectories(
@@ -303,7 +312,8 @@ class Explorer:
                 limits,
                 params,
                 key=run_key(self.seed, self.purpose),
-                rows=min(config.max_concurrent or fitting, count),
+                rows=rows,
+                slots=slots,
                 eos_ids=self.tokenizer.eos_ids,
                 cache_dtype=config.cache_dtype or None,
                 wait=config.wait_for_answers,
@@ -311,6 +321,8 @@ class Explorer:
                 prompt_tokens=config.max_prompt_tokens,
             ):
                 found[trajectory.address.position][trajectory.sample] = trajectory
+                if trajectory.reason != "done":
+                    self.play.end(trajectory)
         return found
 
     def judged(self, drawn: Drawn | list[Group]) -> list[Group]:

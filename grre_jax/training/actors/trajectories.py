@@ -17,6 +17,7 @@ from grre_jax.sampling.decoding.state import SCORES
 from grre_jax.tasks import Question, Task, Tokenizer, Verdict
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.environments.dialogue import observation_tokens, opening_tokens
+from grre_jax.tasks.environments.environment import fingerprint
 from grre_jax.tasks.environments.runner import Opening, Reply, Runner, Trace
 from grre_jax.tasks.judging import Failure, Report
 
@@ -76,8 +77,9 @@ class Play:
         """
         seed = environment_seed(self.seed, position, attempt)
         opening = self.runner.open(question, seed)
+        begun = None if isinstance(opening, Failure) else fingerprint(opening.messages)
         for sample in range(self.samples):
-            trace = Trace((position, attempt, sample), question, seed)
+            trace = Trace((position, attempt, sample), question, seed, begun)
             played = self._played[position, sample] = _Played(trace, opening)
             played.failure = opening if isinstance(opening, Failure) else None
         if isinstance(opening, Failure):
@@ -126,6 +128,10 @@ class Play:
             played.failure = Failure("invalid", f"the observation cannot be encoded ({error})")
             return None
         return sampling.Observation(tokens)
+
+    def end(self, trajectory: sampling.Trajectory) -> None:
+        """Ends the environment of a trajectory that a limit cut, before another begins."""
+        self.runner.end(self._played[trajectory.address.position, trajectory.sample].trace)
 
     def demonstration(
         self, question: Question, position: int, turns: Sequence[str]
@@ -179,16 +185,13 @@ class Play:
         messages = [] if isinstance(opening, Failure) else opening.messages
         if isinstance(opening, Failure):
             found = [_nothing(sampling.Address(*trace.key[:2]), k) for k in range(self.samples)]
-        for played, trajectory in zip(some, found, strict=True):
-            if trajectory.reason != "done":
-                self.runner.end(played.trace)
-        outcomes = [p.failure or Verdict(sum(r.reward for r in p.replies)) for p in some]
-        judged = self._report.judged(question, outcomes)
+        judged = self._report.judged(question, _outcomes(some))
         infos = [[reply.info for reply in p.replies] for p in some]
         extra = judged.extra | ({"turn_infos": infos} if any(map(any, infos)) else {})
         return turn_fields(found, [p.replies for p in some], self.tokenizer.decode) | {
             "prompt": "\n".join(message["content"] for message in messages),
             "rewards": judged.rewards,
+            "components": judged.components,
             "extra": extra,
             "finish_reasons": [
                 "failed" if p.failure else t.reason for p, t in zip(some, found, strict=True)
@@ -197,6 +200,18 @@ class Play:
             "environment_version": getattr(self.task, "version", ""),
             "environment_seed": trace.seed,
         }
+
+
+def _outcomes(some: Sequence[_Played]) -> list[Verdict | Failure]:
+    """Returns the verdict on each trajectory of a group; a component that one lacks, as it was cut
+    by a limit, does not apply to it.
+    """
+    given = [played.replies[-1].components if played.replies else {} for played in some]
+    absent = {name: None for components in given for name in components}
+    return [
+        played.failure or Verdict(sum(r.reward for r in played.replies), absent | components)
+        for played, components in zip(some, given, strict=True)
+    ]
 
 
 def _nothing(address: sampling.Address, sample: int) -> sampling.Trajectory:

@@ -7,6 +7,7 @@ import pytest
 from grre_jax import tasks
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments.calculator import CALCULATE
+from grre_jax.tasks.environments.environment import fingerprint
 from grre_jax.tasks.environments.runner import (
     EnvironmentPool,
     InProcessEnvironments,
@@ -53,6 +54,9 @@ class World:
     def maybe(self): return "", 0.0, 1, {}
     def objects(self): return "", 0.0, False, {"x": object()}
     def over(self): return "", 1, True, None
+    def scored(self): return "", 1, True, None, {"right": 1, "style": None}
+    def parts(self): return "", 1, True, None, {"right": "yes"}
+    def late(self): raise TimeoutError("no answer")
 
 def build(forgets=False): return Troubled(forgets)
 """
@@ -101,12 +105,20 @@ def test_trajectories_have_their_own_environments(made, processes):
         again = runner.step(trace, [("a", seen)], "b").result()
         assert again == Reply(f"a b {trace.seed}", 0.5, False, {"n": 2}, False)
     assert play(runner, 9, ["over"]) == [Reply("", 1.0, True, {}, False)]
+    parts = {"right": 1.0, "style": None}
+    assert play(runner, 9, ["scored"]) == [Reply("", 1.0, True, {}, False, parts)]
+    begun = fingerprint([{"role": "user", "content": "? 7"}])
+    assert runner.step(Trace((8, 0, 0), QUESTION, 7, begun), [], "a").result().reward == 0.25
+    other = runner.step(Trace((9, 0, 0), QUESTION, 8, begun), [], "a").result()
+    assert other.kind == "invalid" and other.reason.startswith("reset: ")
 
 
 @pytest.mark.parametrize(
     "action, kind, reason",
     [
         ("raises", "error", "ValueError: no"),
+        ("late", "timeout", "TimeoutError: no answer"),
+        ("parts", "invalid", "component 'right': "),
         ("nan", "invalid", "reward: "),
         ("long", "invalid", "observation: "),
         ("bytes", "invalid", "observation: "),

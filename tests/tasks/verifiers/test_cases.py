@@ -14,7 +14,7 @@ from . import cases
 
 NEEDS = {"math": "math_verify", "guru_math": "math_verify", "reasoning_gym": "reasoning_gym"}
 # Without a verifier of their own, or (questions) compared as they stand.
-WORLDS = ("calculator", "gymnasium", "textarena", "questions")
+WORLDS = ("calculator", "gymnasium", "openenv", "questions", "textarena", "verifiers")
 ROWS = cases.rows()
 KINDS = sorted({row["kind"] for row in ROWS})
 

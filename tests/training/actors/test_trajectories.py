@@ -8,6 +8,7 @@ import pytest
 
 from grre_jax import rollouts, sampling, tasks
 from grre_jax.tasks import Question
+from grre_jax.tasks.environments.calculator import Calculation
 from grre_jax.tasks.environments.runner import InProcessEnvironments
 from grre_jax.training.actors.trajectories import Play, environment_seed
 
@@ -80,6 +81,21 @@ def test_a_group_of_trajectories_of_different_lengths():
     assert made.texts == ["1+1=2>5"] and made.turns(0) == [(0, 4), (6, 7)]
 
 
+def test_components_are_those_of_the_last_turn():
+    class Scored(Calculation):
+        def step(self, action):
+            step = super().step(action)
+            parts = {"right": step.reward, "short": None} if step.done else None
+            return step._replace(components=parts)
+
+    task = tasks.build("calculator")
+    task.environment = lambda: Scored(None)
+    made = group(playing(task, 3), QUESTION, 0, [["37+58=", "95*19=", "1805"], ["1"], ["1+1="]])
+    assert made.components["right"].tolist()[:2] == [1.0, 0.0]
+    assert np.isnan(made.components["right"][2]) and np.isnan(made.components["short"]).all()
+    assert made.rewards.tolist() == [1.0, 0.0, 0.0]
+
+
 def test_a_demonstration_is_the_trajectory_of_its_turns():
     task = tasks.build("calculator", flaw=0.5)
     play, right = playing(task, 1), 0
@@ -113,7 +129,8 @@ def build(): return Bad()
 
 def test_the_agent_of_the_page_walks_to_its_room(tmp_path):
     page = (Path(__file__).parents[3] / "docs" / "environments.md").read_text()
-    source = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    section = page.split("## An environment of your own")[1]
+    source = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
     (tmp_path / "corridor.py").write_text(source)
     assert len(source.splitlines()) <= 60
     task = tasks.build(f"{tmp_path / 'corridor.py'}:build", seed=1, rooms=4)

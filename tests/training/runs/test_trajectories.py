@@ -2,6 +2,8 @@
 resumed.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -9,11 +11,16 @@ from grre_jax import rollouts
 from grre_jax.cli.entry import main
 from grre_jax.errors import UsageError
 from grre_jax.planner.compile import compile_run
+from grre_jax.tasks.environments import Step
+from grre_jax.tasks.environments.calculator import Calculator
+from grre_jax.tasks.environments.runner import InProcessEnvironments
+from grre_jax.training import build
+from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.config.overrides import override
 from grre_jax.training.loop import train
 from grre_jax.training.policies import find_scorer
 
-from ...run_processes import bits, groups, log
+from ...run_processes import bits, first_state, groups, log
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -55,6 +62,40 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_trajectories(config, run, 
     again = train(half, resume=True)
     assert groups(again) == groups(run)
     assert (log(again), bits(again)) == (log(run), bits(run))
+
+
+class Counted(Calculator):
+    """Counts the environments that are open at once; no trajectory ends before its limits."""
+
+    most_environments = 3
+    open_now = 0
+    most_open = 0
+
+    def environment(self):
+        self.open_now += 1
+        self.most_open = max(self.most_open, self.open_now)
+        environment = super().environment()
+        environment.step = lambda action: Step("1")
+        environment.close = self.closed
+        return environment
+
+    def closed(self):
+        self.open_now -= 1
+
+
+def test_no_more_environments_are_open_than_the_task_allows(config):
+    parts = build.build(config)
+    graph, state = first_state(parts)
+    counted = Counted(operands=2, digits=1)
+    explorer = make_explorer(parts, graph)
+    limited = dataclasses.replace(explorer, task=counted, judge=InProcessEnvironments(counted))
+    questions = [counted.question(position) for position in range(4)]
+    found = limited.groups(state.params, questions, range(4), policy_version=0)
+    assert counted.most_open == 3 and counted.open_now == 0
+    assert {reason for group in found for reason in group.finish_reasons} <= {"turns", "tokens"}
+    counted.most_environments = 0
+    limited.groups(state.params, questions, range(4), policy_version=0)
+    assert counted.most_open > 3
 
 
 def test_what_cannot_be_done_with_trajectories_is_named(config, run, capsys):

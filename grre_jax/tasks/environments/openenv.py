@@ -1,0 +1,201 @@
+"""Environments behind an OpenEnv server (https://github.com/meta-pytorch/OpenEnv), by its address.
+
+grre train CONFIG --task.name openenv --task.options.url http://127.0.0.1:8000
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from typing import Any
+
+from grre_jax.domains import AboveZero, ConfigError, Count, shown
+from grre_jax.errors import UsageError
+from grre_jax.tasks.environments.environment import MOST_CHARACTERS, Step, tool_definition
+from grre_jax.tasks.environments.seeded_worlds import SeededWorlds, world_seed
+from grre_jax.tasks.judging import Invalid, error_words
+from grre_jax.tasks.task import Question
+from grre_jax.tasks.verifiers.function_calls import Call
+
+_RETRY_SECONDS = 0.1  # between attempts to begin a session
+
+
+@dataclass(eq=False, repr=False)
+class OpenEnv(SeededWorlds):
+    """The task; see the module's text.
+
+    Args:
+        url: the server's address.
+        action: the field of the action that a turn's text fills. Empty for the only one; a turn's
+            text is a JSON object if there are several. A server of tools takes the calls of a turn,
+            and a turn without any is the last.
+        observation: the field of the observation that the policy reads; empty for all, as JSON.
+        arguments: of the server's reset, beside the seed.
+        timeout: seconds to begin a session, and for each step; less than `task.verify_timeout`.
+        most_environments: sessions at once that the server allows; 0 for any number.
+
+    Raises:
+        UsageError: an option out of its domain, or no server answers when its name is needed.
+    """
+
+    name = "openenv"
+
+    url: str = ""
+    action: str = ""
+    observation: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    timeout: AboveZero = 5.0
+    most_environments: Count = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigError("url", "an OpenEnv server's address, http://HOST:PORT", self.url)
+
+    @functools.cached_property
+    def world(self) -> str:
+        """The environment's name, which the server gives."""
+        return self._get("metadata")["name"]
+
+    @functools.cached_property
+    def version(self) -> str:
+        """The environment's name and version, and the server's address."""
+        return f"{self.world} {self._get('metadata').get('version') or '?'} {self.url}"
+
+    @functools.cached_property
+    def action_fields(self) -> dict[str, Any]:
+        """The JSON schema of each field of the server's actions."""
+        fields = self._get("schema")["action"].get("properties", {})
+        fields.pop("metadata", None)
+        if self.action and self.action not in fields:
+            raise ConfigError("action", f"empty or one of {', '.join(fields)}", self.action)
+        return fields
+
+    reward_version = property(lambda self: self.version)
+
+    def environment(self) -> Session:
+        """An environment without a session."""
+        return Session(self)
+
+    def _get(self, path: str) -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(f"{self.url}/{path}", timeout=self.timeout) as answer:
+                return json.load(answer)
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"url: expected an OpenEnv server, got {error_words(error)} from {self.url}/{path}."
+            ) from error
+
+
+class Session:
+    """The environment of one trajectory, of an `OpenEnv` task."""
+
+    tools: list[dict[str, Any]] | None = None
+
+    def __init__(self, task: OpenEnv):
+        self._task = task
+
+    def reset(self, question: Question, seed: int) -> list[dict[str, str]]:
+        """Begins a session, as soon as the server answers and has room for one."""
+        asked = self._task.arguments | {"seed": world_seed(question, seed)}
+        last = time.monotonic() + self._task.timeout
+        while True:
+            self._client = _client(self._task.url, self._task.timeout)
+            try:
+                result = self._client.reset(**asked)
+                break
+            except Exception as error:
+                self._client.close()
+                busy = isinstance(error, ConnectionError) or "CAPACITY_REACHED" in str(error)
+                if not busy or time.monotonic() > last:
+                    raise
+            time.sleep(_RETRY_SECONDS)
+        if result.done:
+            raise Invalid("reset: expected a trajectory to play, got one that is done")
+        if "tool_name" in self._task.action_fields:
+            tools = self._client.step({"type": "list_tools"}).observation["tools"]
+            self.tools = [
+                tool_definition(tool["name"], tool["description"], tool["input_schema"])
+                for tool in tools
+            ]
+        return self._task.opening(self._text(result.observation))
+
+    def step(self, action: str | list[Call]) -> Step:
+        """Takes a turn; one that the server refuses as malformed is answered by its message."""
+        if isinstance(action, list):
+            return self._called(action)
+        if self.tools is not None:
+            return Step(done=True)
+        try:
+            asked = self._action(action)
+        except (TypeError, ValueError):
+            return Step(f"expected JSON, got {shown(action)}")
+        try:
+            result = self._client.step(asked)
+        except RuntimeError as error:
+            if "VALIDATION_ERROR" not in str(error):
+                raise
+            return Step(str(error)[:MOST_CHARACTERS])
+        info = {"metadata": result.metadata} if result.metadata else None
+        return Step(self._text(result.observation), result.reward or 0.0, bool(result.done), info)
+
+    def close(self) -> None:
+        """Ends the session."""
+        self._client.close()
+
+    def _action(self, text: str) -> dict[str, Any]:
+        fields = self._task.action_fields
+        name = self._task.action or (min(fields) if len(fields) == 1 else "")
+        schemas = fields[name].get("anyOf", [fields[name]]) if name else ()
+        if {schema.get("type", "string") for schema in schemas} & {"string"}:
+            return {name: text}
+        value = json.loads(text)
+        return {name: value} if name else dict(value)
+
+    def _called(self, calls: list[Call]) -> Step:
+        texts, reward = [], 0.0
+        for call in calls:
+            asked = {"type": "call_tool", "tool_name": call.name, "arguments": call.arguments}
+            result = self._client.step(asked)
+            texts.append(_result_text(result.observation))
+            reward += result.reward or 0.0
+            if result.done:
+                return Step(reward=reward, done=True)
+        return Step("\n".join(texts), reward)
+
+    def _text(self, observation: dict[str, Any]) -> str:
+        name = self._task.observation
+        if name and name not in observation:
+            raise Invalid(f"observation: expected one of {', '.join(observation)}, got {name!r}")
+        read = {key: observation[key] for key in observation if key != "metadata"}
+        value = read[name] if name else read
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _result_text(observation: dict[str, Any]) -> str:
+    """Returns what a called tool answered."""
+    if observation["error"]:
+        return observation["error"]["message"]
+    content = (observation["result"] or {}).get("content", ())
+    return "\n".join(part.get("text", "") for part in content)
+
+
+def _client(url: str, timeout: float) -> Any:
+    """Returns the package's client, which connects at its first request."""
+    from openenv.core import GenericEnvClient
+
+    class Client(GenericEnvClient):
+        """Connects once: the server's next session would be another trajectory."""
+
+        _began = False
+
+        async def _connect_async(self) -> GenericEnvClient:
+            if self._began and (self._ws is None or self._ws.close_code is not None):
+                raise ConnectionError(f"{url} ended the session")
+            self._began = True
+            return await super()._connect_async()
+
+    return Client(url, connect_timeout_s=timeout, message_timeout_s=timeout).sync()

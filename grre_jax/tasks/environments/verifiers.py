@@ -1,0 +1,212 @@
+"""Environments of the package `verifiers` (https://github.com/PrimeIntellect-ai/verifiers).
+
+    grre train CONFIG --task.name verifiers --task.options.env wordle
+    grre train CONFIG --task.name verifiers --task.options.env sums.py:load_environment
+
+The package's own loop plays each trajectory. Its client, in place of a model's server, hands the
+prompts over and waits for the policy's turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from grre_jax.domains import Count
+from grre_jax.errors import UsageError
+from grre_jax.json_files import message_text
+from grre_jax.tasks.datasets.questions import joined, plain_messages
+from grre_jax.tasks.datasets.stored_questions import Entry, HeldOutQuestions, digest
+from grre_jax.tasks.datasets.stored_records import Record
+from grre_jax.tasks.environments.environment import Step, tool_definition
+from grre_jax.tasks.judging import Invalid, error_words, finished
+from grre_jax.tasks.provenance import package_version
+from grre_jax.tasks.task import Question, Verdict, factory
+from grre_jax.tasks.verifiers.function_calls import Call
+
+
+@dataclass(eq=False, repr=False)
+class Verifiers(HeldOutQuestions):
+    """The task; see the module's text. It has `verify` if the environment has one turn and no
+    tools, else `environment`.
+
+    Args:
+        env: an installed environment, or path/to/file.py:function that returns one.
+        arguments: of its `load_environment`, or of the function.
+        held_out: questions held out of an environment without a data set to evaluate on.
+
+    Raises:
+        UsageError: the environment cannot be loaded, or rewards groups as a whole.
+    """
+
+    name = "verifiers"
+
+    env: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    held_out: Count | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        try:
+            import verifiers
+
+            if ":" in self.env:
+                world = factory(self.env)(**self.arguments)
+            else:
+                world = verifiers.load_environment(self.env, **self.arguments)
+            package = self.env.rpartition("/")[2]
+            self.version = (
+                f"{package} {package_version(package)}, verifiers {verifiers.__version__}"
+            )
+            single = isinstance(world, verifiers.SingleTurnEnv) and not world.tool_defs
+        except Exception as error:  # the environment is a program of the user's own
+            raise UsageError(
+                f"env={self.env!r} with arguments={self.arguments} cannot be loaded"
+                f" ({error_words(error)}). Correct one of them, or install the packages (extra"
+                " verifiers)."
+            ) from error
+        if world.requires_group_rollouts:
+            raise UsageError(
+                f"env: expected rewards of single rollouts, got {self.env!r} of groups"
+            )
+        self._world = world
+        self._rows: dict[str, Record] = {}
+        self._source = f"verifiers/{package}"
+        self.training_source = f"{self._source}/train"
+        self.evaluation_source = f"{self._source}/test"
+        self.reward_version = self.version
+        if single:
+            self.verify = self._judged
+            self.verify_async = self._judged_async
+        else:
+            self.environment = functools.partial(Rollout, self.played)
+
+    async def played(self, question: Question, respond: Callable[..., Awaitable[Any]]) -> Any:
+        """Returns the package's record of a trajectory whose turns a function gives.
+
+        Raises:
+            RuntimeError: the environment ended it with an error.
+        """
+        from verifiers.clients import Client
+
+        if not self._rows:
+            self.all_questions()
+        members = dict.fromkeys(Client.__abstractmethods__)  # of requests to a server
+        members["get_response"] = staticmethod(respond)
+        client = type("Policy", (Client,), members)(None)
+        row = self._rows[question.question_id]
+        output = await self._world.run_rollout(row, client, "policy", {})
+        if output["error"]:
+            raise RuntimeError(str(output["error"]))
+        return output
+
+    def _judged(self, question: Question, completion: str) -> Verdict:
+        return finished(self._judged_async(question, completion))
+
+    async def _judged_async(self, question: Question, completion: str) -> Verdict:
+        async def respond(**_: Any) -> Any:
+            return _response(completion)
+
+        output = await self.played(question, respond)
+        return Verdict(output["reward"], output["metrics"])
+
+    _origin = property(lambda self: self.env)
+    _ways = property(lambda self: "give the environment data sets of different prompts")
+
+    def _sources(self, split: str) -> list[tuple[str, Iterable[Record]]] | None:
+        world = self._world
+        rows = world.build_eval_dataset() if split == "test" else world.build_dataset() or ()
+        return None if rows is None else [(f"{self.env} ({split})", rows)]
+
+    def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
+        messages = plain_messages(record["prompt"], where, "prompt")
+        prompt, answer = joined(messages), str(record.get("answer") or "")
+        name = digest(json.dumps([prompt, answer, record.get("info")], default=str))
+        question = Question(f"{self._source}/{split}/{name}", prompt, answer, messages=messages)
+        self._rows[question.question_id] = record
+        return [(name, question)]  # games often have one prompt
+
+
+class Rollout:
+    """The environment of one trajectory.
+
+    Args:
+        played: of the task.
+    """
+
+    tools: list[dict[str, Any]] | None = None
+
+    def __init__(self, played: Callable[..., Awaitable[Any]]):
+        self._played = played
+        self._prompts: asyncio.Queue[list[dict[str, str]]] = asyncio.Queue()
+        self._responses: asyncio.Queue[Any] = asyncio.Queue()
+        self._conversation: list[dict[str, str]] = []
+
+    async def reset(self, question: Question, seed: int) -> list[dict[str, str]]:
+        """Starts the loop, and returns its first prompt."""
+        self._loop = asyncio.ensure_future(self._played(question, self._respond))
+        if not await self._prompted():
+            raise Invalid("reset: expected a prompt, got an end without one")
+        return self._conversation
+
+    async def step(self, action: str | list[Call]) -> Step:
+        """Gives the loop a turn, and returns what it adds to the conversation."""
+        response = _response(action)
+        known = [*self._conversation, _message(response.message)]
+        self._responses.put_nowait(response)
+        if not await self._prompted():
+            output = self._loop.result()
+            info = {"stop_condition": output["stop_condition"]}
+            return Step("", output["reward"], True, info, output["metrics"])
+        if self._conversation[: len(known)] != known:
+            raise Invalid("step: expected messages behind the conversation, got another one")
+        return Step("\n".join(m["content"] for m in self._conversation[len(known) :]))
+
+    async def close(self) -> None:
+        """Stops the loop."""
+        self._loop.cancel()
+        await asyncio.gather(self._loop, return_exceptions=True)
+
+    async def _respond(self, prompt: list[Any], tools: list[Any] | None, **_: Any) -> Any:
+        defined = [tool_definition(t.name, t.description, t.parameters) for t in tools or ()]
+        self.tools = defined or None
+        self._prompts.put_nowait([_message(message) for message in prompt])
+        return await self._responses.get()
+
+    async def _prompted(self) -> bool:
+        """Waits for the loop's next prompt; False at its end."""
+        prompt = asyncio.ensure_future(self._prompts.get())
+        await asyncio.wait({prompt, self._loop}, return_when=asyncio.FIRST_COMPLETED)
+        if prompt.done():
+            self._conversation = prompt.result()
+        else:
+            prompt.cancel()
+            self._loop.result()  # raises what ended it
+        return prompt.done()
+
+
+def _response(turn: str | list[Call]) -> Any:
+    """Returns a turn as the package's response of a model."""
+    from verifiers import types
+
+    calls = [
+        types.ToolCall(id=f"call_{number}", name=name, arguments=json.dumps(arguments))
+        for number, (name, arguments) in enumerate(turn if isinstance(turn, list) else ())
+    ]
+    message = types.ResponseMessage(
+        content="" if calls else turn,
+        tool_calls=calls or None,
+        finish_reason="tool_calls" if calls else "stop",
+        is_truncated=False,
+    )
+    return types.Response(id="", created=0, model="policy", message=message)
+
+
+def _message(message: Any) -> dict[str, str]:
+    """Returns role and text of one of the package's messages."""
+    content = message_text(message.model_dump()["content"], message.role)
+    return {"role": message.role, "content": content or ""}

@@ -1,0 +1,290 @@
+"""Environments of the package verifiers: of one turn, of several, with tools, and its own."""
+
+import asyncio
+import threading
+
+import pytest
+
+from grre_jax import tasks
+from grre_jax.errors import DataError, UsageError
+from grre_jax.tasks.environments import is_environment
+from grre_jax.tasks.environments.runner import InProcessEnvironments, Trace, make_runner
+from grre_jax.tasks.judging import Failure
+from grre_jax.tasks.pool import TaskSpec, make_judge
+
+pytest.importorskip("verifiers", reason="extra verifiers")
+
+SUMS = '''
+import verifiers as vf
+from datasets import Dataset
+
+
+def rows(first, last):
+    asked = [{"question": f"{n}+{n}?", "answer": str(2 * n), "info": {"n": n}} for n in range(first, last)]
+    return Dataset.from_list(asked)
+
+
+async def right(completion, answer):
+    return float(answer in [message["content"].strip() for message in completion])
+
+
+def short(completion):
+    return float(len(completion[-1]["content"]) < 4)
+
+
+def single(count=20):
+    rubric = vf.Rubric(funcs=[right, short], weights=[1.0, 0.5])
+    return vf.SingleTurnEnv(
+        dataset=rows(0, count), eval_dataset=rows(count, count + 5), system_prompt="Sum.", rubric=rubric
+    )
+
+
+class Guess(vf.MultiTurnEnv):
+    async def env_response(self, messages, state, **_):
+        guess = messages[-1]["content"].strip()
+        if guess == "fail":
+            raise vf.InfraError("the world ended")
+        if guess == state["answer"]:
+            state["final_env_response"] = [vf.UserMessage(content="yes")]
+            return state["final_env_response"]
+        return [vf.UserMessage(content=f"not {guess}"), vf.UserMessage(content="again")]
+
+
+class Forgetful(Guess):
+    async def get_prompt_messages(self, state):
+        messages = await super().get_prompt_messages(state)
+        return messages[-1:] if state["trajectory"] else messages
+
+
+def multi(count=20):
+    return Guess(dataset=rows(0, count), max_turns=4, rubric=vf.Rubric(funcs=[right]))
+
+
+def forgetful():
+    return Forgetful(dataset=rows(0, 20), max_turns=4, rubric=vf.Rubric(funcs=[right]))
+
+
+def double(number: int) -> int:
+    """Doubles a number.
+
+    Args:
+        number: to be doubled.
+    """
+    return 2 * number
+
+
+def tools():
+    return vf.ToolEnv(tools=[double], dataset=rows(0, 20), max_turns=3, rubric=vf.Rubric(funcs=[right]))
+
+
+async def best(completions, answers) -> list[float]:
+    return [0.0] * len(completions)
+
+
+def of_groups():
+    return vf.SingleTurnEnv(dataset=rows(0, 20), rubric=vf.Rubric(funcs=[best]))
+
+
+def held_out_only():
+    return vf.SingleTurnEnv(eval_dataset=rows(0, 5), rubric=vf.Rubric(funcs=[right]))
+'''
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    path = tmp_path_factory.mktemp("verifiers") / "sums.py"
+    path.write_text(SUMS)
+    return lambda name, **options: TaskSpec("verifiers", 0, {"env": f"{path}:{name}", **options})
+
+
+def play(runner, question, turns, number=0):
+    """Returns the opening and the answers to turns, up to the last of the trajectory."""
+    opening = runner.open(question, 7)
+    trace = Trace((number, 0, 0), question, 7)
+    before = []
+    replies = []
+    for turn in turns:
+        replies.append(runner.step(trace, before, turn).result())
+        if isinstance(replies[-1], Failure) or replies[-1].done:
+            break
+        before.append((turn, replies[-1].observation))
+    else:
+        runner.end(trace)
+    return opening, replies
+
+
+def test_one_turn_is_judged_by_the_rubric(spec):
+    task = spec("single").build()
+    assert not is_environment(task)
+    question = task.question(0)
+    roles = [message["role"] for message in question.messages]
+    assert roles == ["system", "user"]
+    assert (
+        question.messages[1]["content"]
+        == f"{int(question.answer) // 2}+{int(question.answer) // 2}?"
+    )
+    judge = make_judge(task, spec("single"), processes=1)
+    inside = make_judge(task, spec("single"), processes=0)
+    texts = [question.answer, "12345", "1"]
+    for verdicts in (judge([(question, texts)])[0], inside([(question, texts)])[0]):
+        assert verdicts.rewards.tolist() == [1.5, 0.0, 0.5]
+        assert verdicts.components["right"].tolist() == [1.0, 0.0, 0.0]
+        assert verdicts.components["short"].tolist() == [1.0, 0.0, 1.0]
+        assert not any(verdicts.failures)
+    judge.close()
+
+
+def test_the_data_sets_are_the_questions(spec):
+    task = spec("single").build()
+    trained = {task.question(position).question_id for position in range(60)}
+    held_out = task.evaluation(100)
+    assert len(trained) == 20 and {int(q.answer) for q in held_out} == {40, 42, 44, 46, 48}
+    assert not trained & {question.question_id for question in held_out}
+    other = TaskSpec("verifiers", 1, spec("single").options).build()
+    assert {other.question(position).question_id for position in range(60)} == trained
+    assert [other.question(n) for n in range(9)] != [task.question(n) for n in range(9)]
+    # Without a data set to evaluate on a tenth is held out.
+    alone = spec("multi").build()
+    held_out = {question.question_id for question in alone.evaluation(100)}
+    trained = {alone.question(position).question_id for position in range(60)}
+    assert (len(trained), len(held_out)) == (18, 2) and not trained & held_out
+    assert len(spec("multi", held_out=5).build().evaluation(100)) == 5
+    assert len(spec("multi", arguments={"count": 10}).build().all_questions()) == 10
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_several_turns_are_played_by_the_package_s_loop(spec, processes):
+    task = spec("multi").build()
+    assert is_environment(task)
+    runner = make_runner(task, spec("multi"), processes=processes)
+    question = task.question(0)
+    opening, replies = play(runner, question, ["x", "y", question.answer])
+    assert opening.messages == list(question.messages) and opening.tools is None
+    assert [reply.observation for reply in replies] == ["not x\nagain", "not y\nagain", ""]
+    assert [reply.reward for reply in replies] == [0.0, 0.0, 1.0]
+    assert replies[-1].components == {"right": 1.0, "num_turns": 3.0}
+    assert replies[-1].info == {"stop_condition": "has_final_env_response"}
+    _, replies = play(runner, question, "abcdef", number=1)
+    assert len(replies) == 4 and replies[-1].done and replies[-1].reward == 0.0
+    runner.close()
+
+
+def test_tools_are_declared_called_and_answered(spec):
+    task = spec("tools").build()
+    call = '<tool_call>{"name": "NAME", "arguments": {"number": 7}}</tool_call>'
+    question = task.question(0)
+    turns = [call.replace("NAME", "double"), question.answer]
+    opening, replies = play(InProcessEnvironments(task), question, turns)
+    (tool,) = opening.tools
+    assert tool["function"]["name"] == "double"
+    assert tool["function"]["parameters"]["properties"]["number"]["type"] == "integer"
+    assert replies[0].observation == "14" and replies[0].called and not replies[0].done
+    assert replies[1].done and replies[1].reward == 1.0
+    assert replies[1].components["double_calls"] == 1.0
+    turns = [call.replace("NAME", "halve")]
+    _, (answer,) = play(InProcessEnvironments(task), question, turns, number=1)
+    assert "halve" in answer.observation
+
+
+@pytest.mark.parametrize(
+    ("name", "turns", "kind", "word"),
+    [
+        ("multi", ["fail"], "error", "InfraError"),
+        ("forgetful", ["x"], "invalid", "conversation"),
+    ],
+)
+def test_what_cannot_be_a_trajectory_is_a_failure(spec, name, turns, kind, word):
+    task = spec(name).build()
+    _, replies = play(InProcessEnvironments(task), task.question(0), turns)
+    assert replies[-1].kind == kind and word in replies[-1].reason
+
+
+def test_loops_that_are_left_end(spec):
+    task = spec("multi").build()
+    runner = InProcessEnvironments(task)
+    for number in range(20):
+        play(runner, task.question(number), ["x"], number=number)
+    loop = runner._environments._loop.get_loop()
+    assert not [pending for pending in asyncio.all_tasks(loop) if not pending.done()]
+    assert threading.active_count() < 10
+
+
+def test_the_name_says_package_and_versions(spec):
+    import verifiers
+
+    task = spec("single").build()
+    assert task.version.startswith("sums.py:single ?")
+    assert task.version.endswith(f"verifiers {verifiers.__version__}") and task.reward_version
+    assert task.training_source == "verifiers/sums.py:single/train"
+
+
+@pytest.mark.parametrize("name", ["of_groups", "nothing", "double"])
+def test_environments_that_cannot_be_used_are_refused(spec, name):
+    with pytest.raises(UsageError):
+        spec(name).build()
+
+
+def test_an_environment_that_is_not_installed_is_refused():
+    with pytest.raises(UsageError, match="no-such-world"):
+        tasks.build("verifiers", env="no-such-world")
+
+
+def test_an_environment_without_training_data_is_refused_when_it_is_asked(spec):
+    task = spec("held_out_only").build()
+    with pytest.raises(DataError):
+        task.question(0)
+
+
+OWN = """
+from verifiers.envs.experimental.gym_env import GymEnv
+
+
+class Corridor:
+    def reset(self, seed):
+        self.place = 1 + seed % 3
+        return f"room {self.place}"
+
+    def step(self, action):
+        self.place += {"l": -1, "r": 1}[action]
+        return f"room {self.place}", float(not self.place), not self.place, {}
+
+
+def corridor():
+    return GymEnv(Corridor, num_train_episodes=12, num_eval_episodes=3, max_episode_steps=4)
+
+
+def puzzles():
+    from verifiers.envs.integrations.reasoninggym_env import ReasoningGymEnv
+
+    return ReasoningGymEnv("chain_sum", num_train_examples=10, num_eval_examples=4)
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    return lambda name: tasks.build("verifiers", env=f"{tmp_path / 'own.py'}:{name}")
+
+
+def test_the_package_s_gym_environment_is_played(own):
+    task = own("corridor")
+    question = task.question(0)
+    rooms = int(question.prompt.removeprefix("room "))
+    _, replies = play(InProcessEnvironments(task), question, ["l"] * 4)
+    seen = [reply.observation.splitlines()[0] for reply in replies[:rooms]]
+    assert seen == [f"room {place}" for place in range(rooms - 1, -1, -1)]
+    assert replies[-1].done and replies[-1].reward == 1.0
+    _, replies = play(InProcessEnvironments(task), question, ["r"] * 9)
+    assert len(replies) == 4 and replies[-1].done and replies[-1].reward == 0.0
+
+
+def test_the_package_s_reasoning_gym_environment_is_judged(own):
+    reasoning_gym = pytest.importorskip("reasoning_gym", reason="extra reasoning-gym")
+    task = own("puzzles")
+    question = task.evaluation(4)[0]
+    entry = reasoning_gym.create_dataset("chain_sum", size=14, seed=0)[int(question.answer)]
+    assert entry["question"] in question.prompt and len(task.evaluation(9)) == 4
+    right = task.verify(question, f"<answer>{entry['answer']}</answer>")
+    wrong = task.verify(question, "<answer>no number</answer>")
+    assert right.reward == 1.0 > wrong.reward
+    assert right.components["check_answer_reward_func"] == 1.0
