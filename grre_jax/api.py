@@ -73,11 +73,32 @@ def train(
             already.
         DataError: the model or the questions are missing or damaged.
 
-    >>> run = train(model="models/smollm2-135m", steps=24, sync_interval=4,
-    ...     questions=[{"prompt": f"What is {n} + 2?", "answer": str(n + 2)} for n in range(50)],
-    ...     reward=lambda question, completion: float(question.answer in completion)
-    ... )  # doctest: +SKIP
-    >>> run.accuracy, run.sample("What is 4 + 4?")  # doctest: +SKIP
+    Examples:
+        One step of a new model of one layer; `grre fetch` gets a real one:
+
+        >>> import grre_jax as grre
+        >>> from grre_jax import models, tasks
+        >>> tokenizer = tasks.CharTokenizer("0123456789+=$")
+        >>> tokenizer.save("tokenizer")
+        >>> config = models.ModelConfig(
+        ...     vocab_size=16, hidden_size=8, intermediate_size=16,
+        ...     num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4, eos_ids=tokenizer.eos_ids,
+        ... )
+        >>> folder = models.save(models.init(config), "tiny", tokenizer_from="tokenizer")
+        >>> run = grre.train(  # doctest: +ELLIPSIS
+        ...     model=folder,
+        ...     questions=[{"prompt": f"{n}+2=", "answer": str(n + 2)} for n in range(8)],
+        ...     reward=lambda question, completion: float(question.answer in completion),
+        ...     steps=1,
+        ...     sampling={"group_size": 2, "max_new_tokens": 2},
+        ...     training={"prompts_per_step": 1},
+        ...     evaluation={"questions": 1, "num_samples": 2, "greedy": False},
+        ...     logging={"tensorboard": False},
+        ... )
+        grre_jax
+        ...
+        >>> run.folder.name, [row["step"] for row in run.evaluations], 0 <= run.accuracy <= 1
+        ('train', [0, 1], True)
     """
     from grre_jax.training import loop
 
@@ -110,6 +131,18 @@ class Run:
 
     Attributes:
         folder: its metrics, rollouts, checkpoints and report.
+
+    Examples:
+        A run that was finished earlier, by its folder:
+
+        >>> from pathlib import Path
+        >>> import grre_jax as grre
+        >>> from grre_jax import reporting
+        >>> with reporting.MetricsLog("runs/mine") as log:
+        ...     row = log.write("eval", 20, {"accuracy": 0.5})
+        >>> run = grre.Run(Path("runs/mine"))
+        >>> run.accuracy, run.evaluations[-1]["step"]
+        (0.5, 20)
     """
 
     folder: Path

@@ -35,6 +35,16 @@ class SamplingParams(Record):
 
     Raises:
         ConfigError: a value outside its domain.
+
+    Examples:
+        >>> from grre_jax import sampling
+        >>> params = sampling.SamplingParams(temperature=0.8, top_p=0.95, stop="\\n")
+        >>> params.stop, params.truncated, params.draws_from_policy
+        (('\\n',), True, False)
+        >>> sampling.SamplingParams(top_p=0)
+        Traceback (most recent call last):
+            ...
+        grre_jax.domains.ConfigError: top_p: expected float in (0, 1], got 0
     """
 
     temperature: NonNegative = 1.0

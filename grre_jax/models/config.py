@@ -85,6 +85,15 @@ class ModelConfig(Record):
 
     Raises:
         ConfigError: a field is outside its domain, or two fields contradict each other.
+
+    Examples:
+        >>> from grre_jax import models
+        >>> config = models.ModelConfig(
+        ...     vocab_size=16, hidden_size=8, intermediate_size=16,
+        ...     num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4, eos_ids=(15,),
+        ... )
+        >>> config.family, config.tie_embeddings, config.start_id
+        ('llama', True, 15)
     """
 
     vocab_size: Positive

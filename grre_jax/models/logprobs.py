@@ -359,6 +359,22 @@ def token_logprobs(
         [rows, length] log-probs, or (log-probs, entropies) with `with_entropy`. Both are 0 for
         tokens that are not scored, for the first column, and for any other token whose source is
         its own column.
+
+    Examples:
+        Log-probs of two completions, each behind a prompt of two tokens:
+
+        >>> import jax.numpy as jnp
+        >>> from flax import nnx
+        >>> from grre_jax import models
+        >>> config = models.ModelConfig(
+        ...     vocab_size=16, hidden_size=8, intermediate_size=16,
+        ...     num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4, eos_ids=(15,),
+        ... )
+        >>> rows = jnp.array([[3, 4, 7, 15], [3, 4, 8, 15]])
+        >>> scored = jnp.broadcast_to(jnp.arange(4) >= 2, rows.shape)
+        >>> logprobs = nnx.jit(models.token_logprobs)(models.init(config), rows, scored=scored)
+        >>> (logprobs < 0).tolist()
+        [[False, False, True, True], [False, False, True, True]]
     """
     rows, length = tokens.shape
     hidden = model(tokens, positions, segment_ids, prefix_ids)

@@ -34,6 +34,19 @@ class LoraConfig(Record):
 
     Raises:
         ConfigError: a field is outside its domain.
+
+    Examples:
+        A model with low-rank terms of two projections:
+
+        >>> from grre_jax import models
+        >>> config = models.ModelConfig(
+        ...     vocab_size=16, hidden_size=8, intermediate_size=16,
+        ...     num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4, eos_ids=(15,),
+        ... )
+        >>> lora = models.LoraConfig(rank=2, targets=("q_proj", "v_proj"))
+        >>> arrays = models.parameters(models.init(config, lora=lora))
+        >>> {name: array.shape for name, array in arrays.items() if name.endswith("lora_a")}
+        {'layers.q_lora_a': (1, 8, 2), 'layers.v_lora_a': (1, 8, 2)}
     """
 
     rank: Positive

@@ -316,6 +316,24 @@ class Transformer(nnx.Module):
 
     Raises:
         ValueError: `remat` is unknown.
+
+    Examples:
+        The probabilities of the token that follows each row:
+
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> from flax import nnx
+        >>> from grre_jax import models
+        >>> config = models.ModelConfig(
+        ...     vocab_size=16, hidden_size=8, intermediate_size=16,
+        ...     num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4, eos_ids=(15,),
+        ... )
+        >>> @nnx.jit
+        ... def following(model, tokens):
+        ...     return jax.nn.softmax(model(tokens)[:, -1] @ model.head_weight().T)
+        >>> found = following(models.init(config), jnp.array([[3, 4, 7, 15], [3, 4, 8, 15]]))
+        >>> found.shape, [round(total, 3) for total in found.sum(axis=1).tolist()]
+        ((2, 16), [1.0, 1.0])
     """
 
     def __init__(

@@ -73,12 +73,29 @@ class AlgorithmRow:
 
 
 def algorithms() -> tuple[str, ...]:
-    """Returns the names that `algorithm` knows."""
+    """Returns the names that `algorithm` knows.
+
+    Examples:
+        >>> from grre_jax import objectives
+        >>> [name for name in objectives.algorithms() if "ring" in name]
+        ['rec_ring_is', 'rec_ring_nois']
+    """
     return tuple(TABLE)
 
 
 def algorithm_table() -> list[AlgorithmRow]:
-    """Returns one row per algorithm, in the order of `algorithms()`."""
+    """Returns one row per algorithm, in the order of `algorithms()`.
+
+    Examples:
+        Algorithms that need rewards alone, as of completions without log-probs:
+
+        >>> from grre_jax import objectives
+        >>> rows = objectives.algorithm_table()
+        >>> [row.name for row in rows if not row.requires][:4]
+        ['reinforce', 'opmd_minimal', 'opmd_logavgexp', 'asymre']
+        >>> next(row.defaults for row in rows if row.name == "asymre")
+        {'beta': 0.1, 'aggregation': 'token'}
+    """
     rows = []
     for name, row in TABLE.items():
         variant = _variant(name, row, None)
@@ -132,6 +149,20 @@ def algorithm(
     Raises:
         ValueError: for an unknown name, option or value (with the nearest ones), or a
             hyperparameter outside its domain.
+
+    Examples:
+        An algorithm by its name, and a loss of one's own:
+
+        >>> import jax.numpy as jnp
+        >>> from grre_jax import objectives
+        >>> named = objectives.algorithm("rec_oneside_nois", epsilon_low=0.6, epsilon_high=2.0)
+        >>> named.name, sorted(named.requires), named.hyperparameters
+        ('rec_oneside_nois', ['old_logprobs'], {'epsilon_low': 0.6, 'epsilon_high': 2.0})
+        >>> def soft_clip(x, *, width=0.5):
+        ...     return -x.advantages * width * jnp.tanh(jnp.exp(x.log_ratio) / width)
+        >>> own = objectives.algorithm(soft_clip, width=0.3)
+        >>> own.name, sorted(own.requires), own.hyperparameters
+        ('soft_clip', ['old_logprobs'], {'width': 0.3})
     """
     if isinstance(name, str) and ".py:" in name:
         name = load_object(name)

@@ -358,6 +358,20 @@ def padded_batch(
     Raises:
         ValueError: if groups or advantages are missing, shapes disagree, or values that are not
             traced make no sense (NaN advantages, negative staleness).
+
+    Examples:
+        Two responses to one prompt, of three tokens and of two:
+
+        >>> import numpy as np
+        >>> from grre_jax import objectives
+        >>> batch = objectives.padded_batch(
+        ...     advantages=np.array([0.5, -0.5]),
+        ...     mask=np.array([[1, 1, 1], [1, 1, 0]]),
+        ...     groups=np.array([0, 0]),
+        ...     old_logprobs=np.full((2, 3), -1.0),
+        ... )
+        >>> batch.mask.shape, int(batch.mask.sum()), batch.response_ids.tolist()
+        ((6,), 5, [0, 0, 0, 1, 1, 1])
     """
     of_tokens = {
         "old_logprobs": old_logprobs,

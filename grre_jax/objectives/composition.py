@@ -85,6 +85,18 @@ def shape_data(
     Raises:
         ValueError: if shapes differ, the key, lengths, components or a hyperparameter are missing,
             or a live reward is infinite (unless it is traced).
+
+    Examples:
+        RED-Drop leaves out wrong responses until there are as many as right ones:
+
+        >>> import jax
+        >>> import numpy as np
+        >>> from grre_jax import objectives
+        >>> objective = objectives.algorithm("red_drop")
+        >>> rewards, groups = np.array([1.0, 0.0, 0.0, 0.0, 0.0]), np.array([7, 7, 7, 7, 7])
+        >>> shaped = objectives.shape_data(objective, rewards, groups, jax.random.key(0))
+        >>> int(shaped.dropped.sum()), sorted(shaped.advantages.tolist())
+        (3, [-0.5, 0.0, 0.0, 0.0, 0.5])
     """
     groups = group_ids_array(groups)
     read = _components(objective, components)
@@ -203,7 +215,18 @@ def advantages(
     *arguments,
     **options,
 ) -> Responses | Turns:
-    """Computes advantages: those of `shape_data`, with its arguments and errors."""
+    """Computes advantages: those of `shape_data`, with its arguments and errors.
+
+    Examples:
+        Rewards of two prompts; the last response has no verdict:
+
+        >>> import numpy as np
+        >>> from grre_jax import objectives
+        >>> objective = objectives.algorithm("rec_oneside_nois")
+        >>> rewards, groups = np.array([1.0, 0.0, 1.0, 0.0, np.nan]), np.array([7, 7, 8, 8, 8])
+        >>> objectives.advantages(objective, rewards, groups).tolist()
+        [0.5, -0.5, 0.5, -0.5, 0.0]
+    """
     return shape_data(objective, rewards, groups, *arguments, **options).advantages
 
 
@@ -236,6 +259,30 @@ def policy_loss(
 
     Raises:
         ValueError: if the batch lacks data that the objective requires, or shapes disagree.
+
+    Examples:
+        The second response is wrong, and the policy has moved away from it by more than
+        `epsilon_low`: its tokens are clipped.
+
+        >>> import jax
+        >>> import numpy as np
+        >>> from grre_jax import objectives
+        >>> objective = objectives.algorithm("rec_oneside_nois", epsilon_low=0.6, epsilon_high=2.0)
+        >>> old = np.full((2, 2), -1.0)
+        >>> batch = objectives.padded_batch(
+        ...     advantages=np.array([0.5, -0.5]),
+        ...     mask=np.ones((2, 2)),
+        ...     groups=np.array([0, 0]),
+        ...     old_logprobs=old,
+        ... )
+        >>> @jax.jit
+        ... def gradient(objective, logprobs):
+        ...     def loss(logprobs):
+        ...         return objectives.policy_loss(objective, logprobs, batch)
+        ...     return jax.grad(loss, has_aux=True)(logprobs)
+        >>> update, metrics = gradient(objective, old + np.array([[0.0], [-1.0]]))
+        >>> update.tolist(), float(metrics["clip_fraction"])
+        ([[-0.125, -0.125], [0.0, 0.0]], 0.5)
     """
     logprobs = flat_logprobs(logprobs, batch)
     _check_batch(objective, batch)

@@ -217,6 +217,16 @@ def zero_variance_groups(rewards: Responses, groups: Int[Array, " responses"]) -
     Returns:
         [] a share of the live groups with a signal to compare, as `shape_data` has them (0 without
         any).
+
+    Examples:
+        Of two prompts the second was always answered right:
+
+        >>> import jax
+        >>> import numpy as np
+        >>> from grre_jax import objectives
+        >>> rewards, groups = np.array([1.0, 0.0, 1.0, 1.0]), np.array([0, 0, 1, 1])
+        >>> float(jax.jit(objectives.zero_variance_groups)(rewards, groups))
+        0.5
     """
     rewards = jnp.asarray(rewards)
     rewards = rewards.astype(jnp.promote_types(rewards.dtype, jnp.float32))

@@ -130,6 +130,16 @@ class LossInputs:
         batch: the source of the rest.
         stats: of the global batch.
         hyperparameters: the objective's, as arrays of the loss's dtype.
+
+    Examples:
+        A loss of one's own; a batch must have what the function reads:
+
+        >>> from grre_jax import objectives
+        >>> def stay_close(x, *, pull=0.1):
+        ...     return -x.advantages * x.logprobs + pull * (x.logprobs - x.ref_logprobs) ** 2
+        >>> objective = objectives.algorithm(stay_close)
+        >>> sorted(objective.requires), objective.takes_ratio
+        (['ref_logprobs'], False)
     """
 
     objective: Objective
@@ -281,6 +291,25 @@ def batch_stats(
 
     Raises:
         ValueError: if log-probs that the objective needs are missing, or are not one per token.
+
+    Examples:
+        Losses of micro-batches add up to that of the batch, given the statistics of the whole:
+
+        >>> import jax
+        >>> import numpy as np
+        >>> from grre_jax import objectives
+        >>> objective = objectives.algorithm("reinforce")
+        >>> batch = objectives.padded_batch(
+        ...     advantages=np.array([1.0, 0.0]), mask=np.ones((2, 2)), groups=np.array([0, 0])
+        ... )
+        >>> stats, logprobs = objectives.batch_stats(batch, objective), np.full(4, -1.0)
+        >>> @jax.jit
+        ... def loss(logprobs, batch):
+        ...     return objectives.policy_loss(objective, logprobs, batch, stats)[0]
+        >>> halves = [slice(0, 2), slice(2, 4)]
+        >>> losses = [loss(logprobs[half], batch.select_tokens(half)) for half in halves]
+        >>> float(sum(losses)), float(loss(logprobs, batch))
+        (0.5, 0.5)
     """
     stats = count_batch(batch)
     if objective is None or not objective.gathers:

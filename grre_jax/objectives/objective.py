@@ -45,6 +45,19 @@ class Hyperparameter:
         high: upper end of the domain.
         above: True if `low` itself is excluded.
         infinite: True if infinity is a value.
+
+    Examples:
+        A mask of one's own with a hyperparameter, in place of an algorithm's:
+
+        >>> import jax.numpy as jnp
+        >>> from grre_jax import objectives
+        >>> width = objectives.Hyperparameter("log_width", "half-width of the band", 0.5, low=0)
+        >>> @objectives.mask(hyperparameters=(width,), data=(objectives.RATIO,))
+        ... def log_band(x):
+        ...     return jnp.abs(x.log_ratio) <= x.hyperparameters["log_width"]
+        >>> objective = objectives.algorithm("reinforce", mask=log_band, log_width=0.3)
+        >>> width.domain, objective.hyperparameters
+        ('>= 0 and finite', {'log_width': 0.3})
     """
 
     name: str
@@ -326,6 +339,14 @@ class Objective:
             that are given.
         hyperparameters: the leaves: Python floats or scalar arrays (a leading axis is for
             `jax.vmap` to remove).
+
+    Examples:
+        What an algorithm needs of the data:
+
+        >>> from grre_jax import objectives
+        >>> objective = objectives.algorithm("grpo", kl_coef=0.01)
+        >>> sorted(objective.requires), objective.takes_ratio, objective.aggregation.name
+        (['old_logprobs', 'ref_logprobs'], True, 'token')
     """
 
     label: Label = Label()
@@ -416,6 +437,27 @@ def stack(objectives: Sequence[Objective]) -> Objective:
 
     Raises:
         ValueError: if the sequence is empty, or two objectives differ in structure.
+
+    Examples:
+        The loss at three clip ranges, in one compilation; all ratios are 1.5:
+
+        >>> import jax
+        >>> import numpy as np
+        >>> from grre_jax import objectives
+        >>> ranges = [objectives.algorithm("grpo", epsilon_high=high) for high in (0.1, 0.2, 0.4)]
+        >>> old = np.full((2, 2), -1.0)
+        >>> batch = objectives.padded_batch(
+        ...     advantages=np.array([1.0, -1.0]),
+        ...     mask=np.ones((2, 2)),
+        ...     groups=np.array([0, 0]),
+        ...     old_logprobs=old,
+        ... )
+        >>> @jax.jit
+        ... @jax.vmap
+        ... def loss(objective):
+        ...     return objectives.policy_loss(objective, old + np.log(1.5), batch)[0]
+        >>> [round(value, 3) for value in loss(objectives.stack(ranges)).tolist()]
+        [0.2, 0.15, 0.05]
     """
     if len({jax.tree.structure(objective) for objective in objectives}) != 1:
         raise ValueError(

@@ -26,6 +26,11 @@ def wilson_interval(successes: float, n: int) -> tuple[float, float]:
 
     Raises:
         ValueError: the numbers are out of range.
+
+    Examples:
+        >>> from grre_jax import reporting
+        >>> [round(bound, 3) for bound in reporting.wilson_interval(45, 60)]
+        [0.628, 0.842]
     """
     if not 0 <= successes <= n:
         raise ValueError(f"successes: expected a number from 0 to n = {n}, got {successes}")

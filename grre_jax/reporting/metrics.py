@@ -51,6 +51,15 @@ class MetricsLog(contextlib.AbstractContextManager):
     Raises:
         UsageError: the log already has rows and resume_steps is None.
         DataError: a line of the log that is to be resumed is not a row.
+
+    Examples:
+        >>> from grre_jax import reporting
+        >>> with reporting.MetricsLog("my_run") as log:
+        ...     row = log.write("train", 1, {"reward": 0.25, "loss": float("nan")})
+        >>> row["step"], row["reward"]
+        (1, 0.25)
+        >>> reporting.read_metrics("my_run")["train"][0]["loss"]
+        nan
     """
 
     def __init__(
@@ -147,6 +156,16 @@ def read_metrics(run_folder: str | os.PathLike) -> Metrics:
 
     Raises:
         DataError: the log does not exist, or a line is not a row; names the file and the line.
+
+    Examples:
+        >>> from grre_jax import reporting
+        >>> with reporting.MetricsLog("my_run") as log:
+        ...     for step in (1, 2):
+        ...         _ = log.write("train", step, {"reward": step / 4})
+        ...     _ = log.write("eval", 2, {"accuracy": 0.5})
+        >>> metrics = reporting.read_metrics("my_run")
+        >>> {kind: len(rows) for kind, rows in metrics.items()}, metrics["eval"][-1]["accuracy"]
+        ({'train': 2, 'eval': 1}, 0.5)
     """
     path = Path(run_folder) / FILE_NAME
     if not path.is_file():
@@ -165,6 +184,15 @@ def series(rows: list[Row], name: str) -> tuple[Int[np.ndarray, "n"], Float[np.n
         rows: rows of one kind; those without the scalar are left out, and of several rows at one
             step the last one counts.
         name: the scalar's name.
+
+    Examples:
+        >>> from grre_jax import reporting
+        >>> with reporting.MetricsLog("my_run") as log:
+        ...     for step in (1, 2):
+        ...         _ = log.write("train", step, {"reward": step / 4})
+        >>> steps, rewards = reporting.series(reporting.read_metrics("my_run")["train"], "reward")
+        >>> steps.tolist(), rewards.tolist()
+        ([1, 2], [0.25, 0.5])
     """
     points = sorted({row["step"]: row[name] for row in rows if name in row}.items())
     steps, values = zip(*points, strict=True) if points else ((), ())

@@ -111,6 +111,23 @@ class TrainingOrder:
     Raises:
         UsageError: a seed out of range.
         DataError: a source has no groups.
+
+    Examples:
+        Four groups, two per step; a run that continues at step 3 reads the same groups:
+
+        >>> from grre_jax import rollouts
+        >>> groups = [
+        ...     rollouts.Group(group_id=name, prompt="1+1=", texts=["2", "3"], rewards=[1, 0])
+        ...     for name in "abcd"
+        ... ]
+        >>> _ = rollouts.write("my_rollouts", groups, writer="me")
+        >>> reader = rollouts.read("my_rollouts")
+        >>> sources = [(reader, range(len(reader)))]
+        >>> order = rollouts.TrainingOrder(sources, seed=0, prompts_per_step=2)
+        >>> sorted(group.group_id for step in (0, 1) for group in order[step])
+        ['a', 'b', 'c', 'd']
+        >>> next(order.batches(start=3)) == order[3]
+        True
     """
 
     def __init__(

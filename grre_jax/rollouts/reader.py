@@ -24,6 +24,14 @@ def read(folder: str | os.PathLike[str]) -> "RolloutReader":
 
     Raises:
         DataError: the folder does not exist or is not a rollout folder, or its manifest is damaged.
+
+    Examples:
+        >>> from grre_jax import rollouts
+        >>> group = rollouts.Group(group_id="a", prompt="1+1=", texts=["2", "3"], rewards=[1, 0])
+        >>> _ = rollouts.write("my_rollouts", [group], writer="me")
+        >>> for group in rollouts.read("my_rollouts"):
+        ...     print(group.prompt, group.texts, group.rewards)
+        1+1= ['2', '3'] [1. 0.]
     """
     return RolloutReader(folder)
 
@@ -40,6 +48,19 @@ class RolloutReader:
 
     Raises:
         DataError: the folder does not exist or is not a rollout folder, or its manifest is damaged.
+
+    Examples:
+        `refresh` adds the data sets that were sealed since, and returns the number of their groups:
+
+        >>> from grre_jax import rollouts
+        >>> group = rollouts.Group(group_id="a", prompt="1+1=", texts=["2", "3"], rewards=[1, 0])
+        >>> _ = rollouts.write("my_rollouts", [group], writer="me")
+        >>> reader = rollouts.RolloutReader("my_rollouts")
+        >>> _ = rollouts.write("my_rollouts", [group], writer="another")
+        >>> len(reader), reader.refresh(), len(reader)
+        (1, 1, 2)
+        >>> [entry.writer for entry in reader.datasets]
+        ['me', 'another']
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

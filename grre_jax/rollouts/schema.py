@@ -115,8 +115,9 @@ class Group:
         DataError: a field is missing, misshapen or out of its domain; the message names group,
             field, domain and value.
 
-    Example:
-        >>> group = Group(group_id="sum", prompt="2+2=", texts=["4", "5"], rewards=[1, 0])
+    Examples:
+        >>> from grre_jax import rollouts
+        >>> group = rollouts.Group(group_id="a", prompt="2+2=", texts=["4", "5"], rewards=[1, 0])
         >>> group.num_completions, group.has_reward_variance, group.correct.tolist()
         (2, True, [True, False])
     """

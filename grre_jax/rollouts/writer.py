@@ -92,6 +92,26 @@ def write(
         UsageError: a writer name, policy version, metadata or folder that cannot be used.
         DataError: no groups, a malformed group, a group of another policy version, or no space
             left. Nothing is sealed then.
+
+    Examples:
+        >>> from grre_jax import rollouts
+        >>> groups = [
+        ...     rollouts.Group(
+        ...         group_id=f"sums/{n}",
+        ...         position=n,
+        ...         prompt=f"{n}+1=",
+        ...         texts=[str(n + 1), "7"],
+        ...         rewards=[1, 0],
+        ...         policy_version=[3, 3],
+        ...     )
+        ...     for n in range(2)
+        ... ]
+        >>> name = rollouts.write(
+        ...     "my_rollouts", groups, writer="me", policy_version=3, metadata={"task": "sums"}
+        ... )
+        >>> reader = rollouts.read("my_rollouts")
+        >>> len(reader), reader.datasets[0].name == name, reader.at(1, policy_version=3).prompt
+        (2, True, '1+1=')
     """
     about = {"writer": writer, "policy_version": int(policy_version), "metadata": metadata}
     return write_all(folder, [DataSet(groups=groups, **about)])[0]

@@ -38,6 +38,14 @@ class SamplingConfig(SamplingParams):
         weight_dtype: rounds the matrices that sample, with a scale per output, from the policy's
             weights whenever they change; not rounded if empty. The rounded policy is another
             behaviour policy: its own log-probs are stored.
+
+    Examples:
+        Trajectories of at most 64 tokens, in turns of at most 16:
+
+        >>> from grre_jax import config as c
+        >>> sampling = c.SamplingConfig(group_size=4, max_new_tokens=64, max_turn_tokens=16)
+        >>> sampling.of_turn.max_new_tokens, sampling.draws_from_policy
+        (16, True)
     """
 
     max_new_tokens: Positive = 8

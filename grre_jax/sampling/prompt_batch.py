@@ -164,6 +164,12 @@ def pad_prompts(
     Raises:
         ValueError: something else than lists of token ids, an empty one without `start`, or one
             longer than `length`.
+
+    Examples:
+        >>> from grre_jax import sampling
+        >>> tokens, lengths = sampling.pad_prompts([[3, 4, 5], [6]])
+        >>> tokens.tolist(), lengths.tolist()
+        ([[3, 4, 5], [6, 0, 0]], [3, 1])
     """
     try:
         prompts = [np.asarray(p if len(p) or start is None else [start]) for p in prompts]

@@ -115,6 +115,23 @@ def sample(
     Raises:
         ValueError: an argument outside its domain, an empty prompt for a model without a
             beginning-of-text token, or stop strings without `decode`; named in the message.
+
+    Examples:
+        Four completions for each of two prompts, of at most three tokens:
+
+        >>> import jax
+        >>> from grre_jax import models, sampling
+        >>> config = models.ModelConfig(
+        ...     vocab_size=16, hidden_size=8, intermediate_size=16,
+        ...     num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4, eos_ids=(15,),
+        ... )
+        >>> params = sampling.SamplingParams(max_new_tokens=3)
+        >>> prompts = [[3, 4], [5]]
+        >>> samples = sampling.sample(
+        ...     models.init(config), prompts, params, key=jax.random.key(0), group_size=4
+        ... )
+        >>> samples.tokens.shape, samples.lengths.shape, int(samples.lengths.max()) <= 3
+        ((2, 4, 3), (2, 4), True)
     """
     check_decode(params, decode)
     weights, batch, distribution = prepare_call(

@@ -192,6 +192,34 @@ def sample_trajectories(
 
     Raises:
         ValueError: an argument outside its domain; the message names it.
+
+    Examples:
+        Two trajectories, each of two turns with an observation of two tokens between them:
+
+        >>> from concurrent.futures import Future
+        >>> import jax
+        >>> from grre_jax import models, sampling
+        >>> config = models.ModelConfig(
+        ...     vocab_size=16, hidden_size=8, intermediate_size=16,
+        ...     num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4,
+        ... )
+        >>> def respond(address, sample, turn, tokens):
+        ...     answer = Future()
+        ...     answer.set_result(sampling.Observation([1, 2]) if turn == 0 else None)
+        ...     return answer
+        >>> trajectories = sampling.sample_trajectories(
+        ...     models.init(config),
+        ...     [sampling.Opening(sampling.Address(position=0), prompt=[3, 4], samples=range(2))],
+        ...     respond,
+        ...     sampling.Limits(turns=5, tokens=32),
+        ...     sampling.SamplingParams(max_new_tokens=3),
+        ...     key=jax.random.key(0),
+        ...     rows=2,
+        ... )
+        >>> for trajectory in sorted(trajectories, key=lambda trajectory: trajectory.sample):
+        ...     print(trajectory.sample, trajectory.reason, trajectory.mask.astype(int))
+        0 done [1 1 1 0 0 1 1 1]
+        1 done [1 1 1 0 0 1 1 1]
     """
     _check(params, decode, cache_dtype)
     rows = whole("rows", rows, 1)

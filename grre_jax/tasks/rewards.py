@@ -69,6 +69,17 @@ def register(function: RewardFunction) -> str:
 
     Raises:
         UsageError: it cannot be called.
+
+    Examples:
+        >>> from grre_jax import tasks
+        >>> from grre_jax.tasks.rewards import register, with_rewards
+        >>> def right(question, completion):
+        ...     return float(question.answer in completion)
+        >>> name = register(right)
+        >>> task = with_rewards(tasks.build("arithmetic"), [name])
+        >>> question = task.question(0)
+        >>> name, task.verify(question, question.answer).reward
+        ('function:right', 1.0)
     """
     if not callable(function):
         raise UsageError(f"reward: expected a function, got {shown(function)}.")
@@ -105,6 +116,23 @@ def with_rewards(task: Task, rewards: Sequence[str]) -> Task:
     Raises:
         UsageError: a function cannot be loaded, a weight is not a number, two functions have one
             name, or the task has an environment, which gives the rewards itself.
+
+    Examples:
+        Two functions of a file, the second with a fifth of the weight:
+
+        >>> from pathlib import Path
+        >>> from grre_jax import tasks
+        >>> from grre_jax.tasks.rewards import with_rewards
+        >>> _ = Path("my.py").write_text('''
+        ... def right(question, completion):
+        ...     return float(question.answer in completion)
+        ... def short(question, completion):
+        ...     return float(len(completion) < 20)
+        ... ''')
+        >>> task = with_rewards(tasks.build("arithmetic"), ["my.py:right", "my.py:short=0.2"])
+        >>> verdict = task.verify(task.question(0), "I do not know.")
+        >>> verdict.reward, verdict.components
+        (0.2, {'right': 0.0, 'short': 1.0})
     """
     if not rewards:
         return task

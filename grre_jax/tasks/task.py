@@ -70,6 +70,14 @@ class Question:
         messages: the conversation that the policy reads in place of the prompt alone, {"role",
             "content"} each, which ends with a user's; None for one user's turn. For tokenizers with
             a chat template.
+
+    Examples:
+        A question of a task of one's own:
+
+        >>> from grre_jax import tasks
+        >>> question = tasks.Question("sums/1+2", prompt="1+2=", answer="3", demonstration="3$")
+        >>> tasks.CharTokenizer("0123456789+=$").encode_prompt(question)
+        [1, 10, 2, 11]
     """
 
     question_id: str
@@ -97,6 +105,16 @@ class Verdict:
         components: the parts the reward is made of, by name; the same names for every completion of
             a task, None for a part that does not apply to this one.
         correct: whether the completion is right; None if the task does not say.
+
+    Examples:
+        A wrong answer that is a number has a small reward:
+
+        >>> from grre_jax import tasks
+        >>> verdict = tasks.Verdict(0.1, {"correct": 0.0, "number": 1.0})
+        >>> verdict.reward, verdict.correct
+        (0.1, False)
+        >>> tasks.Verdict(1.0, correct=True).components
+        {'correct': 1.0}
     """
 
     reward: float | None
@@ -153,7 +171,13 @@ class Task(Protocol):
 
 
 def names() -> list[str]:
-    """The built-in tasks, in alphabetical order."""
+    """The built-in tasks, in alphabetical order.
+
+    Examples:
+        >>> from grre_jax import tasks
+        >>> [name for name in tasks.names() if name.startswith("g")]
+        ['gsm8k', 'guru_math', 'gymnasium']
+    """
     return sorted(_BUILT_IN)
 
 
@@ -170,6 +194,17 @@ def build(name: str, seed: int = 0, **options: Any) -> Task:
     Raises:
         UsageError: an unknown task, an option it does not have, a hook that cannot be loaded or
             returns no task.
+
+    Examples:
+        >>> from grre_jax import tasks
+        >>> task = tasks.build("arithmetic", seed=0, operands=2)
+        >>> question = task.question(0)
+        >>> question.prompt, question.answer
+        ('9*8>', '2')
+        >>> task.verify(question, "2$").reward, task.verify(question, "3$").reward
+        (1.0, 0.0)
+        >>> len(task.evaluation(5))
+        5
     """
     make = factory(name)
     parameters = inspect.signature(make).parameters

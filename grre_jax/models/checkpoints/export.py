@@ -54,6 +54,20 @@ def save(
         UsageError: the folder exists and is not empty, or the model's family cannot express its
             shape.
         DataError: `tokenizer_from` contains no tokenizer.
+
+    Examples:
+        A new model and the tokenizer that it is made for, in one folder:
+
+        >>> from grre_jax import models, tasks
+        >>> tokenizer = tasks.CharTokenizer("0123456789+=$")
+        >>> tokenizer.save("tokenizer")
+        >>> config = models.ModelConfig(
+        ...     vocab_size=16, hidden_size=8, intermediate_size=16,
+        ...     num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4, eos_ids=tokenizer.eos_ids,
+        ... )
+        >>> folder = models.save(models.init(config), "tiny", tokenizer_from="tokenizer")
+        >>> models.load(folder).config == config, tasks.load_tokenizer(folder).decode([1, 10, 2])
+        (True, '1+2')
     """
     model = merged(model)
     stored, failure = streaming.stored_tensors(model.config, parameters(model)), None

@@ -38,6 +38,16 @@ def load_config(path: str | os.PathLike) -> ModelConfig:
 
     Raises:
         DataError: see `load`.
+
+    Examples:
+        >>> from grre_jax import models
+        >>> config = models.ModelConfig(
+        ...     vocab_size=16, hidden_size=8, intermediate_size=16,
+        ...     num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4, eos_ids=(15,),
+        ... )
+        >>> folder = models.save(models.init(config), "tiny")
+        >>> models.load_config(folder).num_layers, models.load_config(folder).eos_ids
+        (1, (15,))
     """
     folder = locate(Path(path))
     file = folder / "config.json"
@@ -98,6 +108,20 @@ def load(
         DataError: a file is missing or damaged, the architecture or an option is not supported, or
             a tensor is missing, unexpected or of the wrong shape. Names the file, and the field or
             tensor.
+
+    Examples:
+        A small model is written and loaded in bfloat16; `grre fetch` gets a real one:
+
+        >>> import jax.numpy as jnp
+        >>> from grre_jax import models
+        >>> config = models.ModelConfig(
+        ...     vocab_size=16, hidden_size=8, intermediate_size=16,
+        ...     num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4, eos_ids=(15,),
+        ... )
+        >>> folder = models.save(models.init(config), "tiny")
+        >>> model = models.load(folder, dtype=jnp.bfloat16)
+        >>> model.config == config, str(models.parameters(model)["embed"].dtype)
+        (True, 'bfloat16')
     """
     folder = Path(path)
     config = load_config(folder)
@@ -178,6 +202,18 @@ def init(
         seed: of the weights.
         dtype: of the parameters.
         options: further arguments of `Transformer`.
+
+    Examples:
+        >>> from grre_jax import models
+        >>> config = models.ModelConfig(
+        ...     vocab_size=16, hidden_size=8, intermediate_size=16,
+        ...     num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4, eos_ids=(15,),
+        ... )
+        >>> model = models.init(config, seed=3)
+        >>> models.parameters(model)["layers.o_proj"].shape
+        (1, 8, 8)
+        >>> models.fingerprint(model) == models.fingerprint(models.init(config, seed=3))
+        True
     """
     return Transformer(config, rngs=nnx.Rngs(seed), dtype=dtype, **options)
 
@@ -186,6 +222,16 @@ def parameters(model: Transformer) -> dict[str, Array]:
     """Returns the parameters by dotted name ("embed", "layers.qkv_proj", ...), sorted.
 
     Layers are stacked, so projections are [layers, in, out].
+
+    Examples:
+        >>> from grre_jax import models
+        >>> config = models.ModelConfig(
+        ...     vocab_size=16, hidden_size=8, intermediate_size=16,
+        ...     num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4, eos_ids=(15,),
+        ... )
+        >>> arrays = models.parameters(models.init(config))
+        >>> sum(array.size for array in arrays.values()), arrays["layers.qkv_proj"].shape
+        (728, (1, 8, 16))
     """
     return {
         _dotted(keys): variable[...]

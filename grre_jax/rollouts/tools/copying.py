@@ -63,6 +63,16 @@ def merge(
         UsageError: the new folder exists and holds something.
         DataError: a folder cannot be read, or holds no groups; a group is damaged. Nothing is
             written then.
+
+    Examples:
+        >>> from grre_jax import rollouts
+        >>> one = rollouts.Group(group_id="a", prompt="1+1=", texts=["2", "3"], rewards=[1, 0])
+        >>> other = rollouts.Group(group_id="b", prompt="2+1=", texts=["2", "3"], rewards=[0, 1])
+        >>> _ = rollouts.write("mine", [one], writer="me")
+        >>> _ = rollouts.write("yours", [one, other], writer="you")
+        >>> report = rollouts.merge(["mine", "yours"], "both")
+        >>> report.read, report.groups, report.duplicates
+        (3, 2, 1)
     """
     step = {"operation": "merge", "folders": [Path(folder).name for folder in folders]}
     digests: set[bytes] = set()
@@ -95,6 +105,18 @@ def filter(
 
     Raises:
         UsageError, DataError: as for `merge`; also when no group is kept.
+
+    Examples:
+        Groups that a mean baseline can learn from:
+
+        >>> from grre_jax import rollouts
+        >>> mixed = rollouts.Group(group_id="a", prompt="1+1=", texts=["2", "3"], rewards=[1, 0])
+        >>> alike = rollouts.Group(group_id="b", prompt="1+2=", texts=["3", "3"], rewards=[1, 1])
+        >>> _ = rollouts.write("my_rollouts", [mixed, alike], writer="me")
+        >>> rule = "has_reward_variance"
+        >>> report = rollouts.filter("my_rollouts", "mixed", rollouts.predicate(rule), rule)
+        >>> report.read, report.groups, [group.prompt for group in rollouts.read("mixed")]
+        (2, 1, ['1+1='])
     """
     report = CopyReport(object_store.open_storage(into).root)
     _copy([folder], into, {"operation": "filter", "kept": described}, keep, report)

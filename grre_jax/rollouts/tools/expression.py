@@ -42,9 +42,11 @@ def predicate(text: str) -> Callable[[Group], bool]:
         UsageError: it is not an expression. The function raises it for an expression that fails,
             as with a name that `values` does not have; the message names expression and group.
 
-    Example:
-        >>> group = Group(group_id="a", prompt="1+1=", texts=["2", "3"], rewards=[1, 0])
-        >>> predicate("reward_mean > 0.2 and len(texts) == 2")(group)
+    Examples:
+        >>> from grre_jax import rollouts
+        >>> group = rollouts.Group(group_id="a", prompt="1+1=", texts=["2", "3"], rewards=[1, 0])
+        >>> keep = rollouts.predicate("reward_mean > 0.2 and len(texts) == 2")
+        >>> keep(group)
         True
     """
     try:

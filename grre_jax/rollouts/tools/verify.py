@@ -57,6 +57,14 @@ def verify(folder: str | os.PathLike[str], *, deep: bool = False) -> VerifyRepor
     Raises:
         DataError: the folder does not exist or holds something else. Damage is reported, not
             raised.
+
+    Examples:
+        >>> from grre_jax import rollouts
+        >>> group = rollouts.Group(group_id="a", prompt="1+1=", texts=["2", "3"], rewards=[1, 0])
+        >>> name = rollouts.write("my_rollouts", [group], writer="me")
+        >>> report = rollouts.verify("my_rollouts")
+        >>> report.ok, report.datasets, report.intact_groups
+        (True, 1, 1)
     """
     checks = logprob_checks.Checks()
     report = _verify(object_store.open_storage(folder), checks if deep else None)

@@ -27,6 +27,25 @@ class Step(NamedTuple):
         info: JSON values that are stored beside the trajectory.
         components: parts of the trajectory's reward by name, as those of `tasks.Verdict`; the last
             step's are stored.
+
+    Examples:
+        An environment that is over at the right guess, and answers others with the direction:
+
+        >>> from grre_jax.tasks import Question
+        >>> from grre_jax.tasks.environments import Step
+        >>> class Guess:
+        ...     def reset(self, question, seed):
+        ...         self.number = int(question.answer)
+        ...         return [{"role": "user", "content": question.prompt}]
+        ...     def step(self, action):
+        ...         if int(action) == self.number:
+        ...             return Step(reward=1.0, done=True)
+        ...         return Step("<" if self.number < int(action) else ">")
+        >>> environment = Guess()
+        >>> environment.reset(Question("guess/3", prompt="0 to 9?", answer="3"), seed=0)
+        [{'role': 'user', 'content': '0 to 9?'}]
+        >>> environment.step("5").observation, environment.step("3").done
+        ('<', True)
     """
 
     observation: str = ""

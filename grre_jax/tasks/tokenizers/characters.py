@@ -22,6 +22,14 @@ class CharTokenizer:
     The end character is an ordinary, visible one: `decode` shows it, because an answer that ends
     and one that was cut off are different answers, and a verifier that sees only text must be able
     to tell. A pad character of its own is dropped.
+
+    Examples:
+        >>> from grre_jax import tasks
+        >>> tokenizer = tasks.CharTokenizer("0123456789+=$", eos="$")
+        >>> tokenizer.encode_prompt("1+2="), tokenizer.encode_completion("3")
+        ([1, 10, 2, 11], [3, 12])
+        >>> tokenizer.decode([3, 12]), tokenizer.vocab_size, tokenizer.eos_ids
+        ('3$', 13, (12,))
     """
 
     def __init__(

@@ -573,6 +573,13 @@ def load_tokenizer(
     Raises:
         DataError: the folder or its tokenizer files are missing or unreadable.
         UsageError: as of `ChatTokenizer`.
+
+    Examples:
+        >>> from grre_jax import tasks
+        >>> tasks.CharTokenizer("0123456789+=$").save("tiny")
+        >>> tokenizer = tasks.load_tokenizer("tiny")
+        >>> type(tokenizer).__name__, tokenizer.encode_prompt("1+2=")
+        ('CharTokenizer', [1, 10, 2, 11])
     """
     if not holds_characters(Path(folder)):
         return ChatTokenizer(folder, system_prompt, tools, template_arguments, date)

@@ -50,6 +50,19 @@ class Config(Record):
             optimizer's moments if its state has the same structure. The warm start is left out.
         compiled (a path, none or empty): folder for compiled programs, which later commands load;
             grre_jax/compiled in the user's cache folder if empty; none keeps none.
+
+    Examples:
+        A sampler whose weights are refreshed every 20 steps:
+
+        >>> from grre_jax import config as c
+        >>> config = c.Config(
+        ...     name="stale",
+        ...     objective=c.ObjectiveConfig("rec_oneside_nois", {"epsilon_high": 2.0}),
+        ...     regime=c.Regime(sync_interval=20),
+        ...     training=c.TrainingConfig(steps=100, prompts_per_step=16),
+        ... )
+        >>> config.location, config.schedule(25).version, config.samples
+        ('runs/stale', 20, True)
     """
 
     name: str
@@ -165,6 +178,17 @@ def load_file(path: str | Path) -> Config:
 
     Raises:
         UsageError: no file with `config() -> Config`, or it raises; names field and line.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from grre_jax import config as c
+        >>> _ = Path("mine.py").write_text('''
+        ... from grre_jax import config as c
+        ... def config():
+        ...     return c.Config(name="mine", training=c.TrainingConfig(steps=5))
+        ... ''')
+        >>> c.load_file("mine.py").training.steps
+        5
     """
     path = Path(path)
     if not path.is_file() or path.suffix != ".py":
@@ -268,6 +292,14 @@ def from_dict(values: dict[str, Any]) -> Config:
 
     Raises:
         UsageError: an unknown field, or a value outside its domain.
+
+    Examples:
+        >>> import json
+        >>> from grre_jax import config as c
+        >>> config = c.Config(name="mine", training=c.TrainingConfig(steps=5))
+        >>> stored = json.loads(config.to_json())
+        >>> c.from_dict(stored) == config, stored["training"]["steps"]
+        (True, 5)
     """
     if not isinstance(values, dict):
         raise ConfigError("configuration", "a JSON object", values)
@@ -289,7 +321,16 @@ def _renamed(values: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
-    """Returns the dotted names of the fields in which two configurations differ."""
+    """Returns the dotted names of the fields in which two configurations differ.
+
+    Examples:
+        >>> import dataclasses
+        >>> from grre_jax import config as c
+        >>> one = c.Config(name="one")
+        >>> other = dataclasses.replace(one, name="other", regime=c.Regime(sync_interval=20))
+        >>> c.differences(dataclasses.asdict(one), dataclasses.asdict(other))
+        ['name', 'regime.sync_interval']
+    """
     names = []
     for key in sorted(old.keys() | new.keys()):
         a, b = old.get(key), new.get(key)

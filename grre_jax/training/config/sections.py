@@ -68,6 +68,13 @@ class ObjectiveConfig(Record):
             data.path, where `grre rollouts rescore --as` wrote them. Without it the reference is
             the policy that the run started from (after the warm start), and the proximal policy the
             one at the start of each update.
+
+    Examples:
+        >>> from grre_jax import config as c
+        >>> from grre_jax import objectives
+        >>> chosen = c.ObjectiveConfig("rec_oneside_nois", {"epsilon_high": 2.0})
+        >>> objectives.algorithm(chosen.name, **chosen.options).hyperparameters
+        {'epsilon_low': 0.2, 'epsilon_high': 2.0}
     """
 
     name: str = "reinforce"

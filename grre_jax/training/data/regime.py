@@ -41,6 +41,17 @@ class Regime(Record):
 
     Raises:
         ValueError: naming the field and its domain.
+
+    Examples:
+        The policy versions that sample the batches of steps 0 to 5:
+
+        >>> from grre_jax import config as c
+        >>> regime = c.Regime(sync_interval=3)
+        >>> [regime.version(step) for step in range(6)], regime.oldest(steps=6)
+        ([0, 0, 0, 3, 3, 3], 2)
+        >>> regime = c.Regime(staleness=2)
+        >>> [regime.version(step) for step in range(6)], regime.oldest(steps=6)
+        ([0, 0, 0, 1, 2, 3], 2)
     """
 
     sync_interval: Positive = 1

@@ -59,6 +59,15 @@ class Schedule:
 
     Raises:
         ConfigError: the regime cannot be kept with `prompts_per_step`.
+
+    Examples:
+        A fourth of the groups of each step are of earlier batches:
+
+        >>> from grre_jax import config as c
+        >>> regime = c.Regime(sync_interval=2, replay_ratio=0.25)
+        >>> plan = c.Schedule(regime, prompts_per_step=4)(step=3)
+        >>> plan.version, list(plan.fresh), len(plan.replayed)
+        (2, [10, 11, 12], 1)
     """
 
     regime: Regime

@@ -31,6 +31,18 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
         UsageError: an unknown format, or a file that exists.
         DataError: the folder cannot be read or holds no groups, a group is damaged, or no space is
             left. No file remains then.
+
+    Examples:
+        >>> import json
+        >>> from pathlib import Path
+        >>> from grre_jax import rollouts
+        >>> group = rollouts.Group(group_id="a", prompt="1+1=", texts=["2", "3"], rewards=[1, 0])
+        >>> _ = rollouts.write("my_rollouts", [group], writer="me")
+        >>> rollouts.export("my_rollouts", "groups.jsonl")
+        1
+        >>> row = json.loads(Path("groups.jsonl").read_text())
+        >>> row["prompt"], row["texts"], row["rewards"]
+        ('1+1=', ['2', '3'], [1.0, 0.0])
     """
     path = Path(path).expanduser()
     if path.suffix not in ENDINGS:

@@ -55,6 +55,18 @@ def import_jsonl(
     """Imports a JSONL file, one JSON object a line; returns the name of the sealed data set.
 
     See `import_rows` for the lines, the options and the errors.
+
+    Examples:
+        >>> import json
+        >>> from pathlib import Path
+        >>> from grre_jax import rollouts
+        >>> completions = [{"text": "2", "reward": 1}, {"text": "3", "reward": 0}]
+        >>> line = {"prompt": "1+1=", "answer": "2", "completions": completions}
+        >>> _ = Path("completions.jsonl").write_text(json.dumps(line))
+        >>> name = rollouts.import_jsonl("completions.jsonl", "my_rollouts", task="sums")
+        >>> for group in rollouts.read("my_rollouts"):
+        ...     print(group.task, group.texts, group.rewards)
+        sums ['2', '3'] [1. 0.]
     """
     return import_rows("jsonl", path, folder, **options)[0]
 
@@ -102,12 +114,20 @@ def import_rows(
         DataError: the file is missing or empty, or a row is wrong; the message names line, field
             and domain, and nothing is sealed.
 
-    Example:
-        >>> import pathlib, tempfile
-        >>> work = pathlib.Path(tempfile.mkdtemp())
-        >>> _ = (work / "a.jsonl").write_text('{"prompt": "1+1=", "text": "2", "reward": 1}')
-        >>> import_rows("jsonl", work / "a.jsonl", work / "rollouts", task="sums")
+    Examples:
+        Single completions under names of their own; those of one prompt are a group:
+
+        >>> import json
+        >>> from pathlib import Path
+        >>> from grre_jax import rollouts
+        >>> rows = [{"question": "1+1=", "response": text, "score": text == "2"} for text in "23"]
+        >>> _ = Path("scored.jsonl").write_text("\\n".join(map(json.dumps, rows)))
+        >>> names = {"prompt": "question", "text": "response", "reward": "score"}
+        >>> rollouts.import_rows("jsonl", "scored.jsonl", "my_rollouts", mapping=names, task="sums")
         ['jsonl']
+        >>> for group in rollouts.read("my_rollouts"):
+        ...     print(group.texts, group.rewards)
+        ['2', '3'] [1. 0.]
     """
     names = _checked_mapping(FORMATS[kind] | dict(mapping or {}), kind)
     weights = names.pop("components", {}) if kind == "trl" else None
