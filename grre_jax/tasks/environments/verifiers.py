@@ -13,7 +13,7 @@ import asyncio
 import functools
 import json
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grre_jax.domains import Count
@@ -23,9 +23,11 @@ from grre_jax.tasks.datasets.questions import joined, plain_messages
 from grre_jax.tasks.datasets.stored_questions import Entry, HeldOutQuestions, digest
 from grre_jax.tasks.datasets.stored_records import Record
 from grre_jax.tasks.environments.environment import Step, tool_definition
+from grre_jax.tasks.environments.seeded_worlds import ASCII, END
 from grre_jax.tasks.judging import Invalid, error_words, finished
 from grre_jax.tasks.provenance import package_version
 from grre_jax.tasks.task import Question, Verdict, factory
+from grre_jax.tasks.tokenizers.characters import CharTokenizer
 from grre_jax.tasks.verifiers.function_calls import Call
 
 
@@ -43,7 +45,8 @@ class Verifiers(HeldOutQuestions):
         UsageError: the environment cannot be loaded, or rewards groups as a whole.
     """
 
-    name = "verifiers"
+    name, separator = "verifiers", "\n"
+    tokenizer = CharTokenizer(ASCII, END)
 
     env: str = ""
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -126,7 +129,9 @@ class Verifiers(HeldOutQuestions):
         messages = plain_messages(record["prompt"], where, "prompt")
         prompt, answer = joined(messages), str(record.get("answer") or "")
         name = digest(json.dumps([prompt, answer, record.get("info")], default=str))
-        question = Question(f"{self._source}/{split}/{name}", prompt, answer, messages=messages)
+        question = Question(f"{self._source}/{split}/{name}", prompt, answer)
+        if len(messages) > 1:
+            question = replace(question, messages=messages)
         self._rows[question.question_id] = record
         return [(name, question)]  # games often have one prompt
 

@@ -159,7 +159,8 @@ def test_several_turns_are_played_by_the_package_s_loop(spec, processes):
     runner = make_runner(task, spec("multi"), processes=processes)
     question = task.question(0)
     opening, replies = play(runner, question, ["x", "y", question.answer])
-    assert opening.messages == list(question.messages) and opening.tools is None
+    assert opening.messages == [{"role": "user", "content": question.prompt}]
+    assert opening.tools is None and question.messages is None
     assert [reply.observation for reply in replies] == ["not x\nagain", "not y\nagain", ""]
     assert [reply.reward for reply in replies] == [0.0, 0.0, 1.0]
     assert replies[-1].components == {"right": 1.0, "num_turns": 3.0}
