@@ -156,7 +156,8 @@ class Session:
         return {name: value} if name else dict(value)
 
     def _called(self, calls: list[Call]) -> Step:
-        texts, reward = [], 0.0
+        texts = []
+        reward = 0.0
         for call in calls:
             asked = {"type": "call_tool", "tool_name": call.name, "arguments": call.arguments}
             result = self._client.step(asked)

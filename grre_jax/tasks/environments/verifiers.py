@@ -61,28 +61,23 @@ class Verifiers(HeldOutQuestions):
                 world = factory(self.env)(**self.arguments)
             else:
                 world = verifiers.load_environment(self.env, **self.arguments)
-            package = self.env.rpartition("/")[2]
-            self.version = (
-                f"{package} {package_version(package)}, verifiers {verifiers.__version__}"
-            )
-            single = isinstance(world, verifiers.SingleTurnEnv) and not world.tool_defs
+            if world.requires_group_rollouts:
+                raise ValueError("its rewards are of whole groups")
         except Exception as error:  # the environment is a program of the user's own
             raise UsageError(
                 f"env={self.env!r} with arguments={self.arguments} cannot be loaded"
                 f" ({error_words(error)}). Correct one of them, or install the packages (extra"
                 " verifiers)."
             ) from error
-        if world.requires_group_rollouts:
-            raise UsageError(
-                f"env: expected rewards of single rollouts, got {self.env!r} of groups"
-            )
+        package = self.env.rpartition("/")[2]
+        self.version = f"{package} {package_version(package)}, verifiers {verifiers.__version__}"
         self._world = world
         self._rows: dict[str, Record] = {}
         self._source = f"verifiers/{package}"
         self.training_source = f"{self._source}/train"
         self.evaluation_source = f"{self._source}/test"
         self.reward_version = self.version
-        if single:
+        if isinstance(world, verifiers.SingleTurnEnv) and not world.tool_defs:
             self.verify = self._judged
             self.verify_async = self._judged_async
         else:
