@@ -26,10 +26,11 @@ function that is named `package.module:function` or `path/to/file.py:function`:
     tasks.build("coin.py:build")
 """
 
+import contextlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -258,6 +259,20 @@ def factory(name: str) -> Callable:
             " path/to/file.py:function."
         )
     return load_function(_BUILT_IN.get(name, name))
+
+
+@contextlib.contextmanager
+def making(env: str, arguments: dict[str, Any]) -> Iterator[None]:
+    """A context in which the error of an environment, a program of the user's own, becomes a
+    UsageError that names the environment and its arguments.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise UsageError(
+            f"env={env!r} with arguments={arguments} cannot be made ({type(error).__name__}:"
+            f" {error}). Correct one of them, or install the package."
+        ) from error
 
 
 def load_function(reference: str) -> Callable:

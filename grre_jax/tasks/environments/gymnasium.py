@@ -19,11 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grre_jax.domains import ConfigError
-from grre_jax.errors import UsageError
 from grre_jax.tasks.environments.environment import Step
 from grre_jax.tasks.environments.seeded_worlds import SeededWorlds, world_seed
-from grre_jax.tasks.judging import error_words
-from grre_jax.tasks.task import Question, factory
+from grre_jax.tasks.task import Question, factory, making
 
 
 @dataclass(eq=False, repr=False)
@@ -47,15 +45,10 @@ class Gymnasium(SeededWorlds):
 
     def __post_init__(self):
         super().__post_init__()
-        try:
+        with making(self.env, self.arguments):
             self._make = functools.partial(self._maker(self.env), **self.arguments)
             with contextlib.closing(self._make()) as world:
                 observation, _ = world.reset(seed=0)
-        except Exception as error:  # the environment is a program of the user's own
-            raise UsageError(
-                f"env={self.env!r} with arguments={self.arguments} does not begin"
-                f" ({error_words(error)}). Correct one of them, or install the package."
-            ) from error
         if not isinstance(observation, str):
             raise ConfigError("env", "observations that are texts", observation)
 

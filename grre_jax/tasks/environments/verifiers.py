@@ -17,16 +17,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grre_jax.domains import Count
-from grre_jax.errors import UsageError
 from grre_jax.json_files import message_text
 from grre_jax.tasks.datasets.questions import joined, plain_messages
 from grre_jax.tasks.datasets.stored_questions import Entry, HeldOutQuestions, digest
 from grre_jax.tasks.datasets.stored_records import Record
 from grre_jax.tasks.environments.environment import Step, tool_definition
 from grre_jax.tasks.environments.seeded_worlds import ASCII, END
-from grre_jax.tasks.judging import Invalid, error_words, finished
+from grre_jax.tasks.judging import Invalid, finished
 from grre_jax.tasks.provenance import package_version
-from grre_jax.tasks.task import Question, Verdict, factory
+from grre_jax.tasks.task import Question, Verdict, factory, making
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
 from grre_jax.tasks.verifiers.function_calls import Call
 
@@ -54,7 +53,7 @@ class Verifiers(HeldOutQuestions):
 
     def __post_init__(self):
         super().__post_init__()
-        try:
+        with making(self.env, self.arguments):
             import verifiers
 
             if ":" in self.env:
@@ -63,12 +62,6 @@ class Verifiers(HeldOutQuestions):
                 world = verifiers.load_environment(self.env, **self.arguments)
             if world.requires_group_rollouts:
                 raise ValueError("its rewards are of whole groups")
-        except Exception as error:  # the environment is a program of the user's own
-            raise UsageError(
-                f"env={self.env!r} with arguments={self.arguments} cannot be loaded"
-                f" ({error_words(error)}). Correct one of them, or install the packages (extra"
-                " verifiers)."
-            ) from error
         package = self.env.rpartition("/")[2]
         self.version = f"{package} {package_version(package)}, verifiers {verifiers.__version__}"
         self._world = world

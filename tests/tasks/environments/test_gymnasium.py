@@ -112,7 +112,7 @@ def test_a_game_of_textarena_is_won():
     assert "between 1 and 8" in said
     assert {(r.observation, r.reward) for r in on} == {("The target number is lower.", 0.0)}
     assert last.done and last.reward == 1.0 and last.info["turn_count"] == len(replies)
-    with pytest.raises(UsageError, match="does not begin"):
+    with pytest.raises(UsageError, match="TicTacToe-v0"):
         tasks.build("textarena", env="TicTacToe-v0")  # for two
 
 
