@@ -194,7 +194,7 @@ def _slides(
             raise ConfigError("layer_types", domain, kinds)
         return tuple(kind == sliding for kind in kinds)
     pattern = values.get("sliding_window_pattern", 0)
-    if isinstance(pattern, str):
+    if row.rotated == "sliding" and window and (isinstance(pattern, str) or not pattern):
         domain = f"layer_types for each of num_hidden_layers={count} layers beside it"
         raise ConfigError("sliding_window_pattern", domain, pattern)
     if row.windows == "chosen":

@@ -213,7 +213,7 @@ FAMILIES: dict[Family, Row] = {
         "Exaone4ForCausalLM",
         {"qk_norm": True, "pre_norms": False, "post_norms": True},
         {},
-        _SILU | _WINDOW | {"sliding_window_pattern": Positive | str | None},
+        _SILU | _WINDOW | {"sliding_window_pattern": Count | str | None},
         _OLMO_DEFAULTS
         | {"num_key_value_heads": 32, "sliding_window": 4096, "sliding_window_pattern": 4},
         "listed",

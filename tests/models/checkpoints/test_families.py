@@ -176,6 +176,7 @@ LONGROPE = {"type": "longrope", "short_factor": [1.0] * 2, "long_factor": [2.0] 
         ("olmo2", "layer_types", {"layer_types": SLIDING}),
         ("olmo3", "rope_local_base_freq", {"rope_local_base_freq": 5.0}),
         ("exaone4", "sliding_window_pattern", {"sliding_window_pattern": "LLLG"}),
+        ("exaone4", "sliding_window_pattern", {"sliding_window_pattern": 0}),
         ("granite", "attention_multiplier", {"attention_multiplier": 0}),
         ("granite", "mlp_bias", {"mlp_bias": True}),
         ("gemma2", "attn_logit_softcapping", {"attn_logit_softcapping": -1.0}),
