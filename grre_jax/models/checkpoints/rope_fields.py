@@ -109,7 +109,8 @@ def rotary_share(values: dict[str, Any], default: float | None) -> float:
         for name, share in found.items():
             if share != 1:
                 raise ConfigError(name, "1: this family rotates whole heads", share)
-    return _agreed(found, default or 1.0)
+    # In transformers null is the whole head, also where an absent field is a part of it (GLM).
+    return _agreed(found, 1.0 if PARTIAL in values else default or 1.0)
 
 
 def _thetas(objects: Objects) -> dict[str, float]:

@@ -104,6 +104,11 @@ def test_what_is_null_is_not_what_is_absent():
     assert config_from_dict(values | {"num_key_value_heads": None}).num_kv_heads == 2  # absent: 32
     with pytest.raises(DataError, match="head_dim"):
         config_from_dict(values | {"head_dim": None})
+    glm = dataclasses.replace(BASE, family="glm", interleaved_rotary=True, head_dim=8)
+    values = config_to_dict(glm)
+    del values["partial_rotary_factor"], values["rope_parameters"]
+    assert config_from_dict(values).rotary_share == 0.5
+    assert config_from_dict(values | {"partial_rotary_factor": None}).rotary_share == 1.0
 
 
 @pytest.mark.parametrize(
