@@ -1,5 +1,5 @@
-"""The decoder-only transformer of the Llama / Qwen / Gemma families: configuration, forward pass,
-attention, log-probabilities, low-rank terms (LoRA), and in `checkpoints` its files.
+"""The dense decoder-only transformer of all model families: configuration, forward pass, attention,
+log-probabilities, low-rank terms (LoRA), and in `checkpoints` its files.
 """
 
 from grre_jax.models.checkpoints.adapters import add_adapter as add_adapter

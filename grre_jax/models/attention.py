@@ -38,6 +38,7 @@ def attention(
     window: int = 0,
     windowed: Any = False,
     scale: float,
+    softcap: float = 0.0,
 ) -> Float[Array, "rows length kv group dim"]:
     """Computes softmax attention with grouped queries; the softmax is in float32.
 
@@ -50,6 +51,7 @@ def attention(
         windowed: True if this layer has the window; a bool, or a traced scalar if layers are
             scanned.
         scale: factor of the scores.
+        softcap: scaled scores x become softcap * tanh(x / softcap); 0 for none.
 
     Returns:
         [rows, length, kv, group, dim], in the dtype of `q`.
@@ -63,29 +65,41 @@ def attention(
     specs = (heads, keys, keys, tokens, P(tokens[0], None))
     inputs = (q, k, v, visibility, visibility)
     whole = mesh is None or mesh.shape["sequence"] == 1
-    call = functools.partial(_local, whole=whole, window=window, scale=scale)
+    call = functools.partial(_local, whole=whole, window=window, scale=scale, softcap=softcap)
     if isinstance(windowed, bool):
         return meshes.mapped(functools.partial(call, windowed=windowed), specs, heads)(*inputs)
     return meshes.mapped(call, (*specs, P()), heads)(*inputs, windowed)
 
 
 def _local(
-    q, k, v, seen_by: Visibility, seen: Visibility, windowed: Any, *, whole: bool, window, scale
+    q,
+    k,
+    v,
+    seen_by: Visibility,
+    seen: Visibility,
+    windowed: Any,
+    *,
+    whole: bool,
+    window,
+    scale,
+    softcap,
 ):
     """Computes one device's attention; `whole` if its queries are those of the whole row."""
     platform = meshes.platform()
     tpu = platform == "tpu" and q.shape[1] % LANES == 0 == k.shape[1] % LANES
     if tpu and whole and seen.prefix_ids is None:
-        return _splash(q, k, v, seen.segment_ids, window, windowed, scale)
+        return _splash(q, k, v, seen.segment_ids, window, windowed, scale, softcap)
     limit = None
     if windowed is not False and window:
         never = jnp.iinfo(jnp.int32).max
         limit = window if windowed is True else jnp.where(windowed, window, never)
+    options = {"window": limit, "scale": scale, "softcap": softcap}
     if tpu:
-        return prefix_attention(q, k, v, seen_by, seen, window=limit, scale=scale)
-    if platform == "gpu" and q.dtype in (jnp.bfloat16, jnp.float16):
+        return prefix_attention(q, k, v, seen_by, seen, **options)
+    # cuDNN's caps no scores.
+    if platform == "gpu" and not softcap and q.dtype in (jnp.bfloat16, jnp.float16):
         return _cudnn(q, k, v, seen_by, seen, limit, scale)
-    return blocked_attention(q, k, v, seen_by, seen, whole=whole, window=limit, scale=scale)
+    return blocked_attention(q, k, v, seen_by, seen, whole=whole, **options)
 
 
 def _cudnn(q, k, v, seen_by, seen, limit, scale: float, implementation: Any = "cudnn"):
@@ -126,7 +140,7 @@ def _splash_block(length: int) -> int:
 
 
 @functools.lru_cache(maxsize=32)
-def _splash_kernel(length: int, heads: int, window: int, interpret: bool) -> Any:
+def _splash_kernel(length: int, heads: int, window: int, softcap: float, interpret: bool) -> Any:
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
@@ -140,6 +154,7 @@ def _splash_kernel(length: int, heads: int, window: int, interpret: bool) -> Any
         return kernel.make_splash_mha(
             masks.MultiHeadMask([mask] * heads),
             block_sizes=blocks,
+            attn_logits_soft_cap=softcap or None,
             head_shards=1,
             q_seq_shards=1,
             residual_checkpoint_name=ATTENDED,
@@ -147,7 +162,7 @@ def _splash_kernel(length: int, heads: int, window: int, interpret: bool) -> Any
         )
 
 
-def _splash(q, k, v, segment_ids, window, windowed: Any, scale, interpret=False):
+def _splash(q, k, v, segment_ids, window, windowed: Any, scale, softcap=0.0, interpret=False):
     """Computes splash attention, by the windowed or the full kernel as the layer requires.
 
     Heads whose width is not a multiple of the lanes are padded with zeros.
@@ -160,7 +175,7 @@ def _splash(q, k, v, segment_ids, window, windowed: Any, scale, interpret=False)
     queries, keys, values = (jnp.pad(x, fill).transpose(0, 2, 1, 3) for x in (queries, k, v))
 
     def run(window):
-        attend = _splash_kernel(length, kv * group, window, interpret)
+        attend = _splash_kernel(length, kv * group, window, softcap, interpret)
         ids = kernel.SegmentIds(q=segment_ids, kv=segment_ids)
         return jax.vmap(attend)(queries, keys, values, ids)
 

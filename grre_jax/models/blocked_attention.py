@@ -114,10 +114,27 @@ def _scores(
     k: Float[Array, "rows kv keys dim"],
     mask: Bool[Array, "rows 1 m keys"],
     scale: float,
+    softcap: float,
 ) -> Float[Array, "rows kv m keys"]:
     """Computes masked scores in float32."""
     scores = jnp.einsum("bnmd,bnkd->bnmk", q, k, preferred_element_type=jnp.float32) * scale
-    return jnp.where(mask, scores, NEVER)
+    return jnp.where(mask, capped(scores, softcap), NEVER)
+
+
+def capped(scores: Float[Array, "*any"], softcap: float) -> Float[Array, "*any"]:
+    """Returns softcap * tanh(scores / softcap); the scores if 0."""
+    return softcap * jnp.tanh(scores / softcap) if softcap else scores
+
+
+def uncapped_gradient(d: Array, scores: Array, softcap: float) -> Array:
+    """Returns the gradient of the scores before `capped`, from that of the result.
+
+    Args:
+        d: gradient of the capped scores.
+        scores: the capped scores; NEVER where they are masked.
+        softcap: as of `capped`.
+    """
+    return d * (1 - jnp.square(jnp.maximum(scores, -softcap) / softcap)) if softcap else d
 
 
 def blocked_attention(
@@ -130,6 +147,7 @@ def blocked_attention(
     whole: bool = True,
     window: Integer[Array, ""] | int | None = None,
     scale: float,
+    softcap: float = 0.0,
     block: int = 0,
 ) -> Float[Array, "rows queries kv group dim"]:
     """Computes softmax attention with grouped queries; scores and softmax are in float32.
@@ -143,6 +161,7 @@ def blocked_attention(
         whole: the queries are the keys' own tokens, so that a block needs no key beyond its end.
         window: sliding window in positions, an int or traced; None for none.
         scale: factor of the scores.
+        softcap: scaled scores x become softcap * tanh(x / softcap); 0 for none.
         block: queries per block; 0 chooses by the length.
 
     Returns:
@@ -158,12 +177,12 @@ def blocked_attention(
         # A segment that no key has: the padding of the last block sees nothing.
         pad = partial(jnp.pad, pad_width=[(0, 0), (0, extra)], constant_values=-1)
         seen_by = jax.tree.map(pad, seen_by)
-    return _attend(q, k, v, seen_by, seen, window, spans, scale)[:, :queries]
+    return _attend(q, k, v, seen_by, seen, window, spans, scale, softcap)[:, :queries]
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(6, 7))
-def _attend(q, k, v, seen_by, seen, window, spans, scale):
-    return _forward(q, k, v, seen_by, seen, window, spans, scale)[0]
+@partial(jax.custom_vjp, nondiff_argnums=(6, 7, 8))
+def _attend(q, k, v, seen_by, seen, window, spans, scale, softcap):
+    return _forward(q, k, v, seen_by, seen, window, spans, scale, softcap)[0]
 
 
 def _heads_first(x: Float[Array, "rows length kv *rest"]) -> Float[Array, "rows kv length *rest"]:
@@ -197,13 +216,13 @@ def _starts(span: _Span) -> Integer[Array, " blocks"]:
     return span.start + span.size * jnp.arange(span.blocks, dtype=jnp.int32)
 
 
-def _forward(q, k, v, seen_by, seen, window, spans, scale):
+def _forward(q, k, v, seen_by, seen, window, spans, scale, softcap):
     group, keys, values = q.shape[3], _heads_first(k), _heads_first(v)
 
     def attend(start, span):
         mask = _mask(seen_by, seen, start, span, window, group)
         queries = _block_queries(q, start, span.size)
-        scores = _scores(queries, keys[:, :, : span.keys], mask, scale)
+        scores = _scores(queries, keys[:, :, : span.keys], mask, scale, softcap)
         top = scores.max(-1, keepdims=True)
         weights = jnp.where(mask, jnp.exp(scores - top), 0.0)
         total = jnp.maximum(weights.sum(-1, keepdims=True), 1e-30)
@@ -225,7 +244,7 @@ def _forward(q, k, v, seen_by, seen, window, spans, scale):
     return out, (q, k, v, seen_by, seen, window, out, tuple(sums))
 
 
-def _backward(spans, scale, residuals, d_out):
+def _backward(spans, scale, softcap, residuals, d_out):
     q, k, v, seen_by, seen, window, out, sums = residuals
     group, keys, values = q.shape[3], _heads_first(k), _heads_first(v)
 
@@ -235,12 +254,13 @@ def _backward(spans, scale, residuals, d_out):
         block_k, block_v = keys[:, :, : span.keys], values[:, :, : span.keys]
         delta = block_out.astype(jnp.float32) * block_d.astype(jnp.float32)
         delta = delta.sum(-1, keepdims=True)
-        scores = _scores(block_q, block_k, mask, scale)
+        scores = _scores(block_q, block_k, mask, scale, softcap)
         weights = jnp.where(mask, jnp.exp(scores - total[..., None]), 0.0)
         d_weights = jnp.einsum(
             "bnmd,bnkd->bnmk", block_d, block_v, preferred_element_type=jnp.float32
         )
-        d_scores = (weights * (d_weights - delta) * scale).astype(q.dtype)
+        d_scores = uncapped_gradient(weights * (d_weights - delta), scores, softcap)
+        d_scores = (d_scores * scale).astype(q.dtype)
         d_q = jnp.einsum("bnmk,bnkd->bnmd", d_scores, block_k)
         d_k = jnp.einsum("bnkm,bnmd->bnkd", transposed(d_scores), block_q)
         d_v = jnp.einsum("bnkm,bnmd->bnkd", transposed(weights.astype(q.dtype)), block_d)

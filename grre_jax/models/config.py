@@ -1,4 +1,4 @@
-"""The shape of a decoder-only transformer of the Llama / Qwen / Gemma families."""
+"""The shape of a dense decoder-only transformer, of the families that `Family` names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,29 @@ from typing import Literal
 
 from grre_jax.domains import AboveZero, ConfigError, Count, NonNegative, Positive, Record
 
-Family = Literal["llama", "qwen2", "qwen3", "gemma3"]
+# Those of `models.checkpoints.family_table`.
+Family = Literal[
+    "llama",
+    "qwen2",
+    "qwen3",
+    "gemma3",
+    "mistral",
+    "ministral",
+    "seed_oss",
+    "gemma",
+    "olmo2",
+    "olmo3",
+    "exaone4",
+    "phi3",
+    "glm",
+    "glm4",
+    "granite",
+    "gemma2",
+    "vaultgemma",
+    "smollm3",
+    "helium",
+    "ernie4_5",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,22 +86,34 @@ class ModelConfig(Record):
         qkv_bias: biases on the query, key and value projections (Qwen2).
         attention_out_bias: a bias on the attention's output projection (Llama's `attention_bias`).
         qk_norm: RMSNorm on each head of the queries and keys (Qwen3).
+        whole_qk_norm: with qk_norm, over all heads at once (OLMo 2).
         rope_scaling: scaling of the rotary frequencies; None for none.
         activation: of the gate: "silu" or "gelu_tanh" (Gemma).
         unit_offset_norms: norms multiply by 1 + scale (Gemma).
-        post_norms: norms after the attention and after the SwiGLU too, before their residuals
-            (Gemma).
+        pre_norms: norms before the attention and before the SwiGLU (not OLMo 2, EXAONE 4).
+        post_norms: norms after the attention and after the SwiGLU, before their residuals (Gemma
+            2, OLMo 2).
         scale_embeddings: embeddings are multiplied by sqrt(hidden_size) (Gemma).
+        embedding_multiplier: factor of the embeddings (Granite).
+        residual_multiplier: factor of what the attention and the SwiGLU add (Granite).
         query_scale: dot products of queries and keys are divided by sqrt(query_scale); head_dim
             if 0.
+        attention_multiplier: factor of these dot products in place of the division (Granite); 0 for
+            the division.
+        attention_softcap: attention scores x become cap * tanh(x / cap) (Gemma 2); 0 for none.
+        logit_divisor: of the logits, before their cap (Granite).
         logit_softcap: logits x become cap * tanh(x / cap); 0 for none.
         sliding_window: positions that a token of a sliding layer attends to, itself included; 0 if
             no layer slides.
         sliding_layers: one flag per layer, True if it slides; empty if none does.
         local_rope_theta: base of the rotary frequencies in sliding layers, which then have no
             scaling; 0 if they are those of the other layers.
+        rotary_share: part of a head's entries that is rotated, from the first on (Phi, GLM).
+        interleaved_rotary: entries 2i and 2i + 1 are rotated together (GLM), not i and i + half.
+        rotated_layers: one flag per layer, True if queries and keys are rotated; empty if they are
+            in all (SmolLM3, EXAONE 4).
         max_positions: longest sequence that the model was made for, in tokens.
-        family: "llama", "qwen2", "qwen3" or "gemma3"; only names the architecture on export.
+        family: only names the architecture on export.
         eos_ids: ids of the tokens that end a completion.
         bos_id: id of the token that begins a text; None if the checkpoint declares none.
 
@@ -109,16 +143,26 @@ class ModelConfig(Record):
     qkv_bias: bool = False
     attention_out_bias: bool = False
     qk_norm: bool = False
+    whole_qk_norm: bool = False
     rope_scaling: RopeScaling | None = None
     activation: Literal["silu", "gelu_tanh"] = "silu"
     unit_offset_norms: bool = False
+    pre_norms: bool = True
     post_norms: bool = False
     scale_embeddings: bool = False
+    embedding_multiplier: AboveZero = 1.0
+    residual_multiplier: AboveZero = 1.0
     query_scale: NonNegative = 0.0
+    attention_multiplier: NonNegative = 0.0
+    attention_softcap: NonNegative = 0.0
+    logit_divisor: AboveZero = 1.0
     logit_softcap: NonNegative = 0.0
     sliding_window: Count = 0
     sliding_layers: tuple[bool, ...] = ()
     local_rope_theta: NonNegative = 0.0
+    rotary_share: AboveZero = 1.0
+    interleaved_rotary: bool = False
+    rotated_layers: tuple[bool, ...] = ()
     max_positions: Positive = 2048
     family: Family = "llama"
     eos_ids: tuple[Count, ...] = ()
@@ -130,16 +174,26 @@ class ModelConfig(Record):
             raise ConfigError("num_kv_heads", domain, self.num_kv_heads)
         if self.head_dim % 2:
             raise ConfigError("head_dim", "an even number", self.head_dim)
-        if self.sliding_layers and len(self.sliding_layers) != self.num_layers:
-            domain = f"one flag for each of num_layers={self.num_layers}"
-            raise ConfigError("sliding_layers", domain, self.sliding_layers)
+        if self.rotary_share > 1 or self.rotary_dim < 2 or self.rotary_dim % 2:
+            domain = f"a share that rotates 2, 4, ... of head_dim={self.head_dim} entries"
+            raise ConfigError("rotary_share", domain, self.rotary_share)
+        for name in ("sliding_layers", "rotated_layers"):
+            flags = getattr(self, name)
+            if flags and len(flags) != self.num_layers:
+                domain = f"one flag for each of num_layers={self.num_layers}"
+                raise ConfigError(name, domain, flags)
         if any(self.sliding_layers) and not self.sliding_window:
             raise ConfigError("sliding_window", "at least 1 where a layer slides", 0)
 
     @property
     def attention_scale(self) -> float:
         """Factor of the attention scores."""
-        return (self.query_scale or self.head_dim) ** -0.5
+        return self.attention_multiplier or (self.query_scale or self.head_dim) ** -0.5
+
+    @property
+    def rotary_dim(self) -> int:
+        """Entries of a head that are rotated."""
+        return int(self.head_dim * self.rotary_share)
 
     @property
     def start_id(self) -> int | None:
@@ -152,11 +206,17 @@ class ModelConfig(Record):
         """True if the layer attends within the sliding window only."""
         return bool(self.sliding_layers) and self.sliding_layers[layer]
 
+    def rotates(self, layer: int) -> bool:
+        """True if the layer rotates queries and keys."""
+        return not self.rotated_layers or self.rotated_layers[layer]
+
     @property
     def num_parameters(self) -> int:
         """Number of parameters; a tied head is counted once."""
         d, qkv, matrices = self._layer
-        layer = matrices + (4 if self.post_norms else 2) * d + 2 * self.head_dim * self.qk_norm
+        layer = matrices + 2 * (self.pre_norms + self.post_norms) * d
+        heads = self.num_heads + self.num_kv_heads if self.whole_qk_norm else 2
+        layer += heads * self.head_dim * self.qk_norm
         layer += qkv * self.qkv_bias + d * self.attention_out_bias
         return self.vocab_size * d * (1 if self.tie_embeddings else 2) + self.num_layers * layer + d
 

@@ -20,7 +20,13 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Bool, Float, Integer
 
 from grre_jax.errors import UsageError
-from grre_jax.models.blocked_attention import ATTENDED, NEVER, Visibility
+from grre_jax.models.blocked_attention import (
+    ATTENDED,
+    NEVER,
+    Visibility,
+    capped,
+    uncapped_gradient,
+)
 
 LANES = 128
 KEYS = 512  # the largest block of keys
@@ -39,6 +45,7 @@ def prefix_attention(
     *,
     window: Integer[Array, ""] | int | None = None,
     scale: float,
+    softcap: float = 0.0,
     interpret: bool = False,
 ) -> Float[Array, "rows queries kv group dim"]:
     """Computes softmax attention with grouped queries; scores and softmax are in float32.
@@ -51,6 +58,7 @@ def prefix_attention(
         seen: of the keys.
         window: sliding window in positions, an int or traced; None for none.
         scale: factor of the scores.
+        softcap: scaled scores x become softcap * tanh(x / softcap); 0 for none.
         interpret: run the kernels in interpretation, on any backend.
 
     Returns:
@@ -73,7 +81,7 @@ def prefix_attention(
             " or set training.share_prompts false"
         )
     limit = jnp.asarray(window, jnp.int32).reshape(1)
-    out = _attend(queries, keys, values, by, of, limit, interpret)
+    out = _attend(queries, keys, values, by, of, limit, softcap, interpret)
     return out.transpose(0, 3, 1, 2, 4)
 
 
@@ -133,9 +141,10 @@ def _masked(
     by: Integer[Array, "block 4"],
     of: Integer[Array, "3 keys"],
     window: Integer[Array, ""],
+    softcap: float,
 ) -> Float[Array, "m keys"]:
     """Computes the masked scores of a block."""
-    scores = _product(q, k, 1, 1)
+    scores = capped(_product(q, k, 1, 1), softcap)
     segment, prefix, column, position = (by[:, n : n + 1] for n in range(4))
     mask = (segment == of[:1]) | (prefix == of[:1])
     mask &= (column >= of[1:2]) & (position - of[2:] < window)
@@ -162,7 +171,9 @@ def _visiting(counts, start, visit, finish) -> None:
     pl.when(at == pl.num_programs(3) - 1)(finish)
 
 
-def _forward_kernel(visits, counts, window, q, k, v, by, of, out, logsum, top, total, sums):
+def _forward_kernel(
+    visits, counts, window, q, k, v, by, of, out, logsum, top, total, sums, *, softcap
+):
     """Attends for a block of queries."""
 
     def start():
@@ -171,7 +182,7 @@ def _forward_kernel(visits, counts, window, q, k, v, by, of, out, logsum, top, t
         sums[...] = jnp.zeros_like(sums)
 
     def visit():
-        scores = _masked(_flat(q[...]), k[...], by[...], of[...], window[0])
+        scores = _masked(_flat(q[...]), k[...], by[...], of[...], window[0], softcap)
         highest = jnp.maximum(top[...], scores.max(-1, keepdims=True))
         weights = jnp.exp(scores - _wide(highest, scores.shape[-1]))
         shrink = jnp.exp(top[...] - highest)
@@ -189,7 +200,9 @@ def _forward_kernel(visits, counts, window, q, k, v, by, of, out, logsum, top, t
     _visiting(counts, start, visit, finish)
 
 
-def _gradient_kernel(visits, counts, window, q, k, v, by, of, out, d_out, logsum, *refs, products):
+def _gradient_kernel(
+    visits, counts, window, q, k, v, by, of, out, d_out, logsum, *refs, products, softcap
+):
     """Sums `products` of (q, k, d_out, weights, gradient of the scores) over the blocks visited;
     `refs` are the results and as many sums.
     """
@@ -201,10 +214,11 @@ def _gradient_kernel(visits, counts, window, q, k, v, by, of, out, d_out, logsum
 
     def visit():
         queries, d_block = _flat(q[...]), _flat(d_out[...])
-        scores = _masked(queries, k[...], by[...], of[...], window[0])
+        scores = _masked(queries, k[...], by[...], of[...], window[0], softcap)
         weights = jnp.exp(scores - _flat(logsum[...]))
         delta = _flat(out[...]).astype(jnp.float32) * d_block.astype(jnp.float32)
         d_scores = weights * (_product(d_block, v[...], 1, 1) - delta.sum(-1, keepdims=True))
+        d_scores = uncapped_gradient(d_scores, scores, softcap)
         weights, d_scores = (x.astype(queries.dtype) for x in (weights, d_scores))
         added = products(queries, k[...], d_block, weights, d_scores)
         for total, x in zip(sums, added, strict=True):
@@ -276,12 +290,12 @@ def _call(kernel, name, inputs, results, scratch, visible, window, sizes, interp
         )(*_visits(visible), window, *(x for _, x in inputs))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(6,))
-def _attend(q, k, v, by, of, window, interpret):
-    return _forward(q, k, v, by, of, window, interpret)[0]
+@partial(jax.custom_vjp, nondiff_argnums=(6, 7))
+def _attend(q, k, v, by, of, window, softcap, interpret):
+    return _forward(q, k, v, by, of, window, softcap, interpret)[0]
 
 
-def _forward(q, k, v, by, of, window, interpret):
+def _forward(q, k, v, by, of, window, softcap, interpret):
     sizes, shape = _sizes(q, k), jax.ShapeDtypeStruct
     m = q.shape[2] * sizes[0]
     scratch = [(m, LANES), (m, LANES), (m, q.shape[-1])]
@@ -289,15 +303,14 @@ def _forward(q, k, v, by, of, window, interpret):
     sums = shape((*q.shape[:-1], 1), jnp.float32)
     results = [("queries", shape(q.shape, q.dtype)), ("queries", sums)]
     visible, name = _visible(by, of, window, sizes), "prefix_attention_fwd"
-    out, logsum = _call(
-        _forward_kernel, name, inputs, results, scratch, visible, window, sizes, interpret
-    )
+    kernel = partial(_forward_kernel, softcap=softcap)
+    out, logsum = _call(kernel, name, inputs, results, scratch, visible, window, sizes, interpret)
     # Without its last axis, which would be stored as a whole tile.
     out, logsum = (checkpoint_name(x, ATTENDED) for x in (out, logsum[..., 0]))
     return out, (q, k, v, by, of, window, out, logsum)
 
 
-def _backward(interpret, residuals, d_out):
+def _backward(softcap, interpret, residuals, d_out):
     q, k, v, by, of, window, out, logsum = residuals
     sizes, dim = _sizes(q, k), q.shape[-1]
     visible = _visible(by, of, window, sizes)
@@ -306,7 +319,7 @@ def _backward(interpret, residuals, d_out):
     inputs += [("queries", logsum[..., None])]
 
     def gradients(name, products, kind, like, scratch, visible):
-        kernel = partial(_gradient_kernel, products=products)
+        kernel = partial(_gradient_kernel, products=products, softcap=softcap)
         results = [(kind, jax.ShapeDtypeStruct(x.shape, x.dtype)) for x in like]
         return _call(kernel, name, inputs, results, scratch, visible, window, sizes, interpret)
 

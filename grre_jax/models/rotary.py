@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ def rope_frequencies(
     """Returns the radians per position of each pair of entries (arXiv 2104.09864).
 
     Args:
-        head_dim: width of a head; even.
+        head_dim: entries of a head that are rotated; even.
         theta: base of the frequencies.
         scaling: None for none.
     """
@@ -67,17 +68,19 @@ class Rotary:
     Attributes:
         full: of layers without a window.
         local: of sliding layers; None if they are those of the others.
+        none: of layers without rotation, ones and zeros; None if there are none.
     """
 
     full: Tables
     local: Tables | None
+    none: Tables | None = None
 
     @classmethod
     def of(cls, config: ModelConfig, positions: Integer[Array, "*batch"]) -> Rotary:
         """Computes the tables of the positions."""
 
         def tables(theta, scaling):
-            frequencies = rope_frequencies(config.head_dim, theta, scaling)
+            frequencies = rope_frequencies(config.rotary_dim, theta, scaling)
             angle = positions[..., None].astype(jnp.float32) * frequencies
             cos, sin = jnp.cos(angle), jnp.sin(angle)
             if scaling is None or scaling.attention_factor == 1.0:
@@ -85,38 +88,70 @@ class Rotary:
             return cos * scaling.attention_factor, sin * scaling.attention_factor
 
         local = tables(config.local_rope_theta, None) if config.local_rope_theta else None
-        return cls(tables(config.rope_theta, config.rope_scaling), local)
+        full = tables(config.rope_theta, config.rope_scaling)
+        if all(config.rotated_layers):
+            return cls(full, local)
+        cos, sin = full
+        return cls(full, local, (jnp.ones_like(cos), jnp.zeros_like(sin)))
 
     def at(self, index: Integer[Array, "*some"]) -> Rotary:
         """Returns the tables of some entries of one axis of positions."""
         return jax.tree.map(lambda x: jnp.take(x, index, axis=0, mode="clip"), self)
 
-    def tables(self, slides: Any) -> Tables:
-        """Returns cosines and sines of a layer; `slides` is a bool or traced."""
-        if self.local is None or slides is False:
-            return self.full
-        if slides is True:
-            return self.local
-        pairs = zip(self.local, self.full, strict=True)
-        return tuple(jnp.where(slides, local, full) for local, full in pairs)
+    def tables(self, slides: Any, rotates: Any = True) -> Tables:
+        """Returns cosines and sines of a layer.
+
+        Args:
+            slides: True if the layer has the sliding window; a bool or traced.
+            rotates: True if it rotates; a bool or traced.
+        """
+        return _chosen(rotates, _chosen(slides, self.local, self.full), self.none)
+
+
+def _chosen(flag: Any, yes: Tables | None, no: Tables | None) -> Any:
+    if no is None or flag is True:
+        return no if yes is None else yes
+    if yes is None or flag is False:
+        return no
+    return tuple(jnp.where(flag, a, b) for a, b in zip(yes, no, strict=True))
 
 
 def rotate(
     x: Float[Array, "*batch heads dim"],
     cos: Float[Array, "*#batch half"],
     sin: Float[Array, "*#batch half"],
+    interleaved: bool = False,
 ) -> Float[Array, "*batch heads dim"]:
-    """Applies the rotary embedding; entry i is paired with i + dim/2, as in Hugging Face models."""
-    a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    """Applies the rotary embedding to the first entries, as many as the tables have.
+
+    Args:
+        x: [..., heads, dim].
+        cos: [..., half] cosines.
+        sin: [..., half] sines.
+        interleaved: pairs are the entries 2i and 2i + 1, not i and i + half.
+
+    Returns:
+        [..., heads, dim], in the dtype of `x`.
+    """
+    turned = 2 * cos.shape[-1]
     cos, sin = cos[..., None, :], sin[..., None, :]
-    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
+    y = x[..., :turned].astype(jnp.float32)
+    if interleaved:
+        a, b = y[..., 0::2], y[..., 1::2]
+        pairs = jnp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1)
+        y = pairs.reshape(y.shape).astype(x.dtype)
+    else:
+        a, b = jnp.split(y, 2, axis=-1)
+        y = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
+    return y if turned == x.shape[-1] else jnp.concatenate([y, x[..., turned:]], axis=-1)
 
 
-@jax.custom_vjp
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
 def rotate_groups(
     y: Float[Array, "rows length kv parts dim"],
     cos: Float[Array, "#rows length half"],
     sin: Float[Array, "#rows length half"],
+    interleaved: bool = False,
 ) -> tuple[
     Float[Array, "rows length kv group dim"],
     Float[Array, "rows length kv dim"],
@@ -128,25 +163,27 @@ def rotate_groups(
 
     Args:
         y: [rows, length, kv, group + 2, dim]; per group its queries, its key, its value.
-        cos: [rows, length, dim / 2].
-        sin: [rows, length, dim / 2].
+        cos: [rows, length, half].
+        sin: [rows, length, half].
+        interleaved: as of `rotate`.
 
     Returns:
         Queries [rows, length, kv, group, dim]; keys and values [rows, length, kv, dim].
     """
-    turned = rotate(y[..., :-1, :], cos[..., None, :], sin[..., None, :])
+    turned = rotate(y[..., :-1, :], cos[..., None, :], sin[..., None, :], interleaved)
     return turned[..., :-1, :], turned[..., -1, :], y[..., -1, :]
 
 
-def _rotate_groups_backward(tables, cotangents):
+def _rotate_groups_backward(interleaved, tables, cotangents):
     cos, sin = tables
     d_q, d_k, d_v = cotangents
     d_qk = jnp.concatenate([d_q, d_k[..., None, :]], axis=-2)
-    turned = rotate(d_qk, cos[..., None, :], -sin[..., None, :])
+    turned = rotate(d_qk, cos[..., None, :], -sin[..., None, :], interleaved)
     d_y = jnp.concatenate([turned, d_v[..., None, :]], axis=-2)
     return d_y, jnp.zeros_like(cos), jnp.zeros_like(sin)
 
 
 rotate_groups.defvjp(
-    lambda y, cos, sin: (rotate_groups(y, cos, sin), (cos, sin)), _rotate_groups_backward
+    lambda y, cos, sin, interleaved: (rotate_groups(y, cos, sin, interleaved), (cos, sin)),
+    _rotate_groups_backward,
 )

@@ -1,6 +1,6 @@
-"""One decoder-only transformer for the Llama / Qwen / Gemma families, in Flax NNX.
+"""One dense decoder-only transformer for all model families, in Flax NNX.
 
-RMSNorm before each half of a block (Gemma: after it too), rotary positions, grouped-query attention
+RMSNorm before each half of a block, after it, or both, rotary positions, grouped-query attention
 with optional biases, query/key norms and sliding windows, a SwiGLU, and a head that may be the
 embedding. Queries, keys and values are one product, laid out by key-value group: a large product
 runs nearer the peak, and a cut by groups is a cut of whole heads. The layers' parameters are
@@ -53,6 +53,7 @@ def rms_norm(
     scale: Float[Array, " dim"],
     eps: float,
     unit_offset: bool = False,
+    divisor: float = 1.0,
 ) -> Float[Array, "*batch dim"]:
     """Computes root-mean-square normalisation (arXiv 1910.07467) in float32.
 
@@ -61,13 +62,15 @@ def rms_norm(
         scale: [dim] factors.
         eps: added to the mean square.
         unit_offset: multiply by 1 + scale.
+        divisor: of the result.
 
     Returns:
         [..., dim], in the dtype of `x`.
     """
     y = x.astype(jnp.float32)
     y = y * jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + eps)
-    return (y * (scale.astype(jnp.float32) + unit_offset)).astype(x.dtype)
+    y = y * (scale.astype(jnp.float32) + unit_offset)
+    return (y if divisor == 1 else y / divisor).astype(x.dtype)
 
 
 class Block(nnx.Module):
@@ -107,7 +110,8 @@ class Block(nnx.Module):
         # grow with depth (GPT-2).
         out_scale = (2 * config.num_layers) ** -0.5
         one = 0 if config.unit_offset_norms else 1
-        self.attn_norm, self.mlp_norm = vector(one, d), vector(one, d)
+        if config.pre_norms:
+            self.attn_norm, self.mlp_norm = vector(one, d), vector(one, d)
         self.qkv_proj = nnx.Param(join_groups(config, matrix(d, q), matrix(d, kv), matrix(d, kv)))
         self.o_proj = nnx.Param(matrix(q, d, scale=out_scale))
         self.gate_proj, self.up_proj = nnx.Param(matrix(d, f)), nnx.Param(matrix(d, f))
@@ -117,7 +121,8 @@ class Block(nnx.Module):
         if config.attention_out_bias:
             self.o_bias = vector(0, d)
         if config.qk_norm:
-            self.q_norm, self.k_norm = vector(one, hd), vector(one, hd)
+            sizes = (q, kv) if config.whole_qk_norm else (hd, hd)
+            self.q_norm, self.k_norm = vector(one, sizes[0]), vector(one, sizes[1])
         if config.post_norms:
             self.post_attn_norm, self.post_mlp_norm = vector(one, d), vector(one, d)
 
@@ -185,6 +190,12 @@ class Block(nnx.Module):
         c = self.config
         return rms_norm(x, getattr(self, name)[...], c.rms_norm_eps, c.unit_offset_norms)
 
+    def _residual(self, y: Array, norm: str) -> Array:
+        """Returns what a half of the block adds to the stream."""
+        c = self.config
+        y = self._norm(y, norm) if c.post_norms else y
+        return y if c.residual_multiplier == 1 else y * c.residual_multiplier
+
     def qkv(
         self,
         x: Float[Array, "rows length width"],
@@ -200,7 +211,8 @@ class Block(nnx.Module):
         rows, length = x.shape[:2]
         group = c.num_heads // c.num_kv_heads
         # Two dimensions: the fast path of every backend's product.
-        h = self._norm(x, "attn_norm").reshape(rows * length, -1)
+        h = self._norm(x, "attn_norm") if c.pre_norms else x
+        h = h.reshape(rows * length, -1)
         y = self._product(h, "qkv_proj")
         factors = self._factors(("q", "k", "v"), h.dtype)
         if self.lora is not None and factors:
@@ -211,10 +223,15 @@ class Block(nnx.Module):
         y = y.reshape(rows, length, c.num_kv_heads, group + 2, c.head_dim)
         y = checkpoint_name(meshes.constrain(y, "heads"), "qkv")
         if c.qk_norm:
-            q = self._norm(y[..., :group, :], "q_norm")
-            k = self._norm(y[..., group : group + 1, :], "k_norm")
+            parts = {"q_norm": y[..., :group, :], "k_norm": y[..., group : group + 1, :]}
+            # Of one head each, or of all heads in the order of the checkpoint.
+            lead = (rows, length, -1) if c.whole_qk_norm else ()
+            q, k = (
+                self._norm(x.reshape(lead) if lead else x, name).reshape(x.shape)
+                for name, x in parts.items()
+            )
             y = jnp.concatenate([q, k, y[..., -1:, :]], axis=-2)
-        return rotate_groups(y, cos, sin)
+        return rotate_groups(y, cos, sin, c.interleaved_rotary)
 
     def attend(
         self,
@@ -242,6 +259,7 @@ class Block(nnx.Module):
             window=c.sliding_window,
             windowed=slides,
             scale=c.attention_scale,
+            softcap=c.attention_softcap,
         )
 
     def finish(
@@ -254,14 +272,15 @@ class Block(nnx.Module):
         (y,) = self._project(attended.reshape(-1, c.num_heads * c.head_dim), "o")
         if c.attention_out_bias:
             y = y + self.o_bias[...].astype(x.dtype)
-        y = self._norm(y, "post_attn_norm") if c.post_norms else y
+        y = self._residual(y, "post_attn_norm")
         x = checkpoint_name(meshes.constrain(x + y.reshape(shape), "stream"), "mid")
-        h = self._norm(x, "mlp_norm").reshape(-1, shape[-1])
+        h = self._norm(x, "mlp_norm") if c.pre_norms else x
+        h = h.reshape(-1, shape[-1])
         gate, up = (checkpoint_name(y, "gate_up") for y in self._project(h, "gate", "up"))
         silu = c.activation == "silu"
         gated = swiglu(gate, up) if silu else jax.nn.gelu(gate, approximate=True) * up
         (y,) = self._project(gated, "down")
-        y = self._norm(y, "post_mlp_norm") if c.post_norms else y
+        y = self._residual(y, "post_mlp_norm")
         return meshes.constrain(x + y.reshape(shape), "stream")
 
 
@@ -393,12 +412,15 @@ class Transformer(nnx.Module):
         x = embed(self.embed[...], tokens, dtype)
         if self.config.scale_embeddings:
             x = x * jnp.asarray(self.config.hidden_size**0.5, dtype)
+        if self.config.embedding_multiplier != 1:
+            x = x * jnp.asarray(self.config.embedding_multiplier, dtype)
         return meshes.constrain(x, "stream")
 
     def final(self, x: Float[Array, "rows length width"]) -> Float[Array, "rows length width"]:
-        """Applies the last norm."""
+        """Applies the last norm, and the divisor of the logits while it is in float32."""
         c = self.config
-        return rms_norm(x, self.final_norm[...], c.rms_norm_eps, c.unit_offset_norms)
+        offset, divisor = c.unit_offset_norms, c.logit_divisor
+        return rms_norm(x, self.final_norm[...], c.rms_norm_eps, offset, divisor)
 
     def blocks(self) -> list[Block]:
         """Returns the layers as separate blocks (slices of the stacked parameters), for loops with
@@ -441,18 +463,18 @@ class Transformer(nnx.Module):
         visibility = Visibility.of(segment_ids, positions, prefix_ids)
         rotary = Rotary.of(self.config, positions)
 
-        def apply(block: Block, x: Array, slides: Any) -> Array:
-            q, k, v = block.qkv(x, *rotary.tables(slides))
+        def apply(block: Block, x: Array, slides: Any, rotates: Any) -> Array:
+            q, k, v = block.qkv(x, *rotary.tables(slides, rotates))
             return block.finish(x, block.attend(q, k, v, visibility, slides))
 
         return self.final(self._repeat(apply, self.embed_tokens(tokens)))
 
-    def _repeat(self, apply: Callable[[Block, Array, Any], Array], x: Array) -> Array:
+    def _repeat(self, apply: Callable[[Block, Array, Any, Any], Array], x: Array) -> Array:
         graph, params = nnx.split(self.layers)
         config, kept = self.config, REMAT[self.remat]
 
-        def body(x, layer, slides):
-            return apply(nnx.merge(graph, layer), x, slides)
+        def body(x, layer, slides, rotates):
+            return apply(nnx.merge(graph, layer), x, slides, rotates)
 
         def remat(call):
             if kept is None:
@@ -462,16 +484,20 @@ class Transformer(nnx.Module):
 
         if self.unrolled():
             for i, layer in enumerate(unstacked(params, config.num_layers)):
-                x = remat(lambda x, layer, i=i: body(x, layer, config.slides(i)))(x, layer)
+                kinds = (config.slides(i), config.rotates(i))
+                x = remat(lambda x, layer, kinds=kinds: body(x, layer, *kinds))(x, layer)
             return x
-        mixed = any(config.sliding_layers) and not all(config.sliding_layers)
-        slides = jnp.asarray(config.sliding_layers) if mixed else None
+
+        def mixed(flags):
+            return jnp.asarray(flags) if any(flags) and not all(flags) else None
 
         def step(x, inputs):
-            layer, slides = inputs
-            return body(x, layer, config.slides(0) if slides is None else slides), None
+            layer, slides, rotates = inputs
+            slides = config.slides(0) if slides is None else slides
+            return body(x, layer, slides, config.rotates(0) if rotates is None else rotates), None
 
-        return jax.lax.scan(remat(step), x, (params, slides))[0]
+        kinds = (mixed(config.sliding_layers), mixed(config.rotated_layers))
+        return jax.lax.scan(remat(step), x, (params, *kinds))[0]
 
     def logits(
         self,

@@ -12,9 +12,10 @@ from grre_jax.models.attention import attention
 from grre_jax.models.blocked_attention import Visibility, blocked_attention
 
 
-def dense(q, k, v, seen, window=None):
+def dense(q, k, v, seen, window=None, softcap=0.0):
     """The definition."""
     scores = jnp.einsum("bqngd,bknd->bngqk", q, k) * 0.3
+    scores = softcap * jnp.tanh(scores / softcap) if softcap else scores
     mask = seen.mask(seen, window)[:, None, None]
     weights = jax.nn.softmax(scores, where=mask, axis=-1)
     return jnp.einsum("bngqk,bknd->bqngd", weights, v)
@@ -55,16 +56,16 @@ def assert_same(ours, theirs, *arrays, atol=2e-5):
 @pytest.mark.parametrize(
     "length, block", [(1, 0), (65, 8), pytest.param(200, 8, marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("window", [None, 3])
-def test_blocks_equal_the_definition(length, block, window):
+@pytest.mark.parametrize("window, softcap", [(None, 0.0), (3, 0.0), (3, 0.7)])
+def test_blocks_equal_the_definition(length, block, window, softcap):
     """One block, blocks that do not divide the row, and (200 in blocks of 8) spans that are
     scanned.
     """
     *arrays, seen = draw(length)
-    options = {"window": window, "scale": 0.3, "block": block}
+    options = {"window": window, "scale": 0.3, "block": block, "softcap": softcap}
     assert_same(
         lambda *qkv: blocked_attention(*qkv, seen, seen, **options),
-        lambda *qkv: dense(*qkv, seen, window),
+        lambda *qkv: dense(*qkv, seen, window, softcap),
         *arrays,
     )
 
@@ -123,7 +124,8 @@ def groups_in_blocks(length=384):
     return q, k, v, jax.tree.map(lambda x, y: jnp.concatenate([x, y[1:]]), first, seen)
 
 
-def test_prefix_attention_equals_blocks(monkeypatch):
+@pytest.mark.parametrize("softcap", [0.0, 0.7])
+def test_prefix_attention_equals_blocks(monkeypatch, softcap):
     """TPU's kernel in interpretation, on shared prompts, for a part of the queries. Some see
     nothing.
     """
@@ -132,7 +134,8 @@ def test_prefix_attention_equals_blocks(monkeypatch):
     part = jax.tree.map(lambda x: x[:, 128:].at[1, -9:].set(-1), seen)
 
     def attend(attention, **options):
-        return lambda q, k, v: attention(q[:, 128:], k, v, part, seen, scale=0.3, **options)
+        options |= {"scale": 0.3, "softcap": softcap}
+        return lambda q, k, v: attention(q[:, 128:], k, v, part, seen, **options)
 
     assert_same(
         attend(prefixes.prefix_attention, window=jnp.asarray(200), interpret=True),
@@ -155,16 +158,17 @@ def test_prefix_attention_refuses_more_blocks_than_scalar_memory_lists():
         jax.eval_shape(attend, q, k, jax.ShapeDtypeStruct(shape, int))
 
 
-@pytest.mark.parametrize("windowed", [False, jnp.asarray(True)])
-def test_splash_attention_equals_blocks(windowed):
+@pytest.mark.parametrize("windowed, softcap", [(False, 0.7), (jnp.asarray(True), 0.0)])
+def test_splash_attention_equals_blocks(windowed, softcap):
     """TPU's kernel in interpretation, on rows whose prompts are not shared."""
     *arrays, seen = draw(256, rows=1, kv=1, group=2, dim=24)
     starts = jax.ops.segment_min(seen.columns[0], seen.segment_ids[0], 6)[seen.segment_ids]
     seen = Visibility.of(seen.segment_ids, seen.columns - starts)
-    options = {"window": 40 if windowed else None, "scale": 0.2}
+    options = {"window": 40 if windowed else None, "scale": 0.2, "softcap": softcap}
 
     def splash(*qkv):
-        return attentions._splash(*qkv, seen.segment_ids, 40, windowed, 0.2, interpret=True)
+        cut = (40, windowed, 0.2, softcap)
+        return attentions._splash(*qkv, seen.segment_ids, *cut, interpret=True)
 
     assert_same(
         splash, lambda *qkv: blocked_attention(*qkv, seen, seen, **options), *arrays, atol=2e-3

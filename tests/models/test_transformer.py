@@ -42,8 +42,24 @@ def separate():
     return jnp.asarray(tokens), theirs
 
 
+LATER = {
+    "qk_norm": True,
+    "whole_qk_norm": True,
+    "pre_norms": False,
+    "post_norms": True,
+    "attention_softcap": 0.9,
+    "residual_multiplier": 0.7,
+    "logit_divisor": 2.0,
+    "interleaved_rotary": True,
+    "rotary_share": 0.7,
+    "rotated_layers": (True, False),
+    "sliding_window": 3,
+    "sliding_layers": (False, True),
+}
+
+
 @pytest.mark.parametrize(
-    "options", [{}, {"qkv_bias": True, "tie_embeddings": False, "family": "qwen2"}]
+    "options", [{}, {"qkv_bias": True, "tie_embeddings": False, "family": "qwen2"}, LATER]
 )
 def test_completions_that_share_a_prompt_are_scored_and_learned_as_separate_rows(small, options):
     graph, params = nnx.split(small(**options))
@@ -85,8 +101,10 @@ def test_what_sees_what_behind_a_shared_prompt(window, expected):
 
 
 @pytest.mark.slow
-def test_scan_unroll_and_remat_agree(small):
-    options = {"qk_norm": True, "qkv_bias": True, "attention_out_bias": True}
+@pytest.mark.parametrize(
+    "options", [{"qk_norm": True, "qkv_bias": True, "attention_out_bias": True}, LATER]
+)
+def test_scan_unroll_and_remat_agree(small, options):
     tokens = jax.random.randint(jax.random.key(1), (2, 7), 0, 29)
     results = []
     for unroll, remat in itertools.product((True, False), REMAT):

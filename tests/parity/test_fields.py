@@ -4,6 +4,7 @@ the logits that it has there.
 
 import dataclasses
 import json
+import os
 
 import numpy as np
 import pytest
@@ -12,18 +13,16 @@ from flax import nnx
 from grre_jax import models
 from grre_jax.errors import DataError
 from grre_jax.models.checkpoints import config_fields
+from grre_jax.models.checkpoints.family_table import FAMILIES, model_type
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 torch.set_num_threads(1)  # torch's spinning threads and XLA's slow each other down on few cores
 
-FAMILIES = {
-    "llama": transformers.LlamaConfig,
-    "qwen2": transformers.Qwen2Config,
-    "qwen3": transformers.Qwen3Config,
-    "gemma3": transformers.Gemma3TextConfig,
-}
+# Every family takes a minute: those beside these four as in test_families.
+DRAWS = int(os.environ.get("GRRE_PARITY_DRAWS", "1"))
+TESTED = FAMILIES if DRAWS > 1 else ["llama", "qwen2", "qwen3", "gemma3"]
 VALUES = [None, True, 2, 0.5, "x", [1], {"0": "a"}]
 LLAMA3 = {
     "rope_type": "llama3",
@@ -68,13 +67,13 @@ TOLD = [
     {"rms_norm_eps": 0.5},
     {"tie_word_embeddings": True},
     {"attention_bias": True},
-    {"model_type": "mistral"},
+    {"model_type": "mixtral"},
     {"dtype": "bfloat16"},
 ]
 TOKENS = np.random.default_rng(0).integers(0, 50, (2, 40))
 
 
-@pytest.fixture(params=FAMILIES)
+@pytest.fixture(params=TESTED)
 def folder(request, tmp_path):
     """A checkpoint of transformers whose every parameter is random; heads and key-value heads
     are as many.
@@ -85,7 +84,9 @@ def folder(request, tmp_path):
     sizes |= dict(num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=False)
     special = dict(bos_token_id=None, eos_token_id=None, pad_token_id=None)
     torch.manual_seed(0)
-    config = FAMILIES[request.param](**sizes, **special)
+    name = model_type(request.param)
+    config = transformers.AutoConfig.for_model(name, **sizes, **special)
+    config.eos_token_id = None  # GLM's class has some
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():
         for p in model.parameters():
@@ -119,8 +120,11 @@ def our_logits(model):
 def test_every_field(folder):
     values = json.loads((folder / "config.json").read_text())
     family = models.load_config(folder).family
-    names = {field.name for field in dataclasses.fields(FAMILIES[family])}
-    names |= set(config_fields.FIELDS[family])
+    names = {
+        field.name
+        for field in dataclasses.fields(transformers.AutoConfig.for_model(model_type(family)))
+    }
+    names |= set(config_fields.READ | FAMILIES[family].fields)
     names |= set(" ".join(config_fields.HARMLESS.values()).split())
     base, computed = models.load_config(folder), {}
     compared, differing, harmless = 0, 0, {}
@@ -143,4 +147,4 @@ def test_every_field(folder):
         np.testing.assert_allclose(computed[config], theirs, atol=1e-3, rtol=0, err_msg=str(change))
         compared += 1
         differing += np.abs(computed[config] - computed[base]).max() > 1e-2
-    assert compared > 100 and differing > 5
+    assert compared > 100 and differing > 3

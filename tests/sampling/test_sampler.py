@@ -76,9 +76,23 @@ WINDOWS = {
     "sliding_window": 9,
     "rope_scaling": RopeScaling("llama3", 8.0, 1.0, 4.0, 16),
 }
+LATER = {
+    "qk_norm": True,
+    "whole_qk_norm": True,
+    "pre_norms": False,
+    "post_norms": True,
+    "attention_softcap": 0.9,
+    "residual_multiplier": 0.7,
+    "logit_divisor": 2.0,
+    "interleaved_rotary": True,
+    "rotary_share": 0.5,
+    "rotated_layers": (False, True),
+    "sliding_layers": (True, False),
+    "sliding_window": 4,
+}
 
 
-@pytest.mark.parametrize("options", [ALL_PARTS, GEMMA, WINDOWS])
+@pytest.mark.parametrize("options", [ALL_PARTS, GEMMA, WINDOWS, LATER])
 def test_logprobs_equal_the_training_forward_pass(tiny, options):
     model = tiny(**options)
     for temperature, top_k, top_p in ((1.0, 0, 1.0), (0.7, 0, 1.0), (1.4, 6, 0.9)):

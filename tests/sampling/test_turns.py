@@ -128,10 +128,11 @@ def test_stored_logprobs_equal_a_full_forward_pass(model, together):
 
 
 @pytest.mark.slow
-def test_windows_caps_and_temperature_rescored(tiny):
-    from .test_sampler import GEMMA
+@pytest.mark.parametrize("options", ["GEMMA", "LATER"])
+def test_windows_caps_and_temperature_rescored(tiny, options):
+    from . import test_sampler
 
-    model = tiny(**GEMMA)
+    model = tiny(**getattr(test_sampler, options))
     found = play(model, temperature=0.7, top_k=6)
     check_rescored(model, found, temperature=0.7)
     assert max(len(t.turns) for t in found.values()) > 1

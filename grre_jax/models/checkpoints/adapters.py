@@ -25,6 +25,7 @@ from grre_jax.json_files import check, fields_of, read_object
 from grre_jax.models import lora
 from grre_jax.models.checkpoints import families, streaming
 from grre_jax.models.checkpoints.export import new_folder
+from grre_jax.models.checkpoints.family_table import FAMILIES
 from grre_jax.models.checkpoints.huggingface import ADAPTER_CONFIG
 from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
 from grre_jax.models.config import ModelConfig
@@ -94,10 +95,16 @@ def save_adapter(model: Transformer, path: str | os.PathLike, *, base: str) -> P
         The folder.
 
     Raises:
-        UsageError: the model has no low-rank terms, or the folder exists and is not empty.
+        UsageError: the model has no low-rank terms, or they are on parts of a fused projection; or
+            the folder exists and is not empty.
     """
     if model.lora is None:
         raise UsageError("the model has no LoRA weights to write apart: write the whole model")
+    if parts := _fused_targets(model.config, model.lora):
+        raise UsageError(
+            f"{model.config.family} has one projection for {', '.join(parts)}, which no adapter in"
+            " PEFT's format has apart: write the whole model"
+        )
     tensors: dict[str, np.ndarray] = {}
     for name in lora.parameter_names(model.lora):
         for layer, value in enumerate(processes.fetch(getattr(model.layers, name)[...])):
@@ -114,6 +121,12 @@ def save_adapter(model: Transformer, path: str | os.PathLike, *, base: str) -> P
 
     processes.on_first(write)
     return Path(path)
+
+
+def _fused_targets(config: ModelConfig, terms: LoraConfig) -> list[str]:
+    """Returns the projections with a term that are parts of a tensor of the family."""
+    parts = {part for whole in FAMILIES[config.family].fused.values() for part in whole}
+    return [name for name in terms.targets if name in parts]
 
 
 def _tensor_name(parameter: str, layer: int) -> str:
@@ -324,7 +337,7 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
     Raises:
         UsageError: the model has low-rank terms.
         DataError: see `load_adapter_config`; or a tensor is missing, unexpected, not finite, or of
-            the wrong shape for the model.
+            the wrong shape for the model; or it is of a part of a fused projection.
     """
     if model.lora is not None:
         raise UsageError(
@@ -334,6 +347,11 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
     adapter = _Adapter(path)
     config = adapter.config
     saved = adapter.saved
+    if parts := _fused_targets(model.config, config):
+        raise DataError(
+            f"{adapter.file}: the base {model.config.family} has one projection for"
+            f" {', '.join(parts)}: use an adapter on others, or merge it with PEFT"
+        )
     table = model.embed[...]
     expected = {_saved_name(name): table.shape for name in saved}
     layers = range(model.config.num_layers)

@@ -1,4 +1,4 @@
-"""The fields of a config.json: domains, defaults, and those that change nothing."""
+"""The fields of a config.json: domains of those of all families, and those that change nothing."""
 
 from __future__ import annotations
 
@@ -8,37 +8,16 @@ from grre_jax.domains import AboveZero, Count, Positive
 from grre_jax.json_files import Tokens
 from grre_jax.models.checkpoints import rope_fields
 
-# Values that transformers takes for the fields that a config.json leaves out.
-_QWEN_DEFAULTS = {
-    "num_key_value_heads": 32,
-    "sliding_window": 4096,
-    "max_window_layers": 28,
-    "max_position_embeddings": 32_768,
-}
-DEFAULTS = {
-    "llama": {"max_position_embeddings": 2048},
-    "qwen2": _QWEN_DEFAULTS,
-    "qwen3": _QWEN_DEFAULTS | {"head_dim": 128},
-    "gemma3": {
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "query_pre_attn_scalar": 256,
-        "sliding_window": 4096,
-        "sliding_window_pattern": 6,
-        "max_position_embeddings": 131_072,
-        "tie_word_embeddings": True,
-    },
-}
 _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")
 REQUIRED = (*_SIZES, "num_hidden_layers")
 
-_Names = tuple[str, ...] | None
+Names = tuple[str, ...] | None
 _Implementation = Literal[
     "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"
 ]
-NAMES = {"architectures": _Names, "model_type": str | None}
-# Domains of the fields that determine a model: of all families, then of each. A `Literal` of one
-# value is an option that the model lacks, at the value that disables it.
+NAMES = {"architectures": Names, "model_type": str | None}
+# Domains of the fields that determine a model, in all families; `family_table` has those of each. A
+# `Literal` of one value is an option that the model lacks, at the value that disables it.
 READ = {
     **NAMES,
     **dict.fromkeys((*_SIZES, "head_dim"), Positive),
@@ -52,7 +31,7 @@ READ = {
     "eos_token_id": Tokens,
     "bos_token_id": Count | None,
     "is_causal": Literal[True],
-    "partial_rotary_factor": rope_fields.WholeHead,
+    "partial_rotary_factor": rope_fields.RotaryShare,
     **dict.fromkeys(("attn_implementation", "_attn_implementation"), _Implementation | None),
 }
 # Options that the models lack: any value but null, false, 0 and empty ones is refused.
@@ -61,33 +40,6 @@ UNSUPPORTED = (
     " tie_encoder_decoder cross_attention_hidden_size pruned_heads use_mrope rope_interleaved"
     " use_bidirectional_attention sliding_window use_sliding_window"
 ).split()
-_SILU = {"hidden_act": Literal["silu", "swish"], rope_fields.ORIGINAL: Positive | None}
-_QWEN = {
-    "num_key_value_heads": Positive | None,
-    "use_sliding_window": bool,
-    "sliding_window": Positive | None,
-    "max_window_layers": Count,
-    "layer_types": _Names,
-}
-_LLAMA = {
-    **dict.fromkeys(("num_key_value_heads", "head_dim"), Positive | None),
-    "layer_types": _Names,
-}
-_GEMMA3 = {
-    "hidden_activation": Literal["gelu_pytorch_tanh"],
-    "query_pre_attn_scalar": Positive,
-    "sliding_window": Positive | None,
-    "sliding_window_pattern": Positive,
-    "layer_types": _Names,
-    "rope_local_base_freq": AboveZero,
-    "final_logit_softcapping": AboveZero | None,
-}
-FIELDS = {
-    "llama": READ | _SILU | _LLAMA,
-    "qwen2": READ | _SILU | _QWEN,
-    "qwen3": READ | _SILU | _QWEN,
-    "gemma3": READ | _GEMMA3,
-}
 # Of a Gemma3ForConditionalGeneration: the fields beside the text model's, and what transformers
 # takes for those that its text_config leaves out.
 _SHARED = ("architectures", "tie_word_embeddings", "eos_token_id", "bos_token_id")
@@ -120,7 +72,8 @@ HARMLESS = {
     ),
     "is the dtype of the stored tensors, whose files state it": ("dtype torch_dtype use_bfloat16"),
     "is for training, whose forward pass draws nothing here": (
-        "initializer_range attention_dropout embd_pdrop resid_pdrop neftune_noise_alpha"
+        "initializer_range attention_dropout embd_pdrop resid_pdrop residual_dropout"
+        " neftune_noise_alpha"
     ),
     "is padding, which is masked": "pad_token_id",
     "has no effect in these architectures (to transformers 5.23)": (

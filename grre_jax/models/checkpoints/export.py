@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from grre_jax.errors import DataError, UsageError, naming
@@ -92,7 +91,7 @@ def _write(
     model: Transformer,
     folder: Path,
     tokenizer_from: str | os.PathLike | None,
-    stored: Iterator[np.ndarray],
+    stored: Iterator[tuple[str, np.ndarray]],
 ) -> None:
     """Writes the files of `save`; `stored` are the model's `streaming.stored_tensors`."""
     arrays = parameters(model)
@@ -102,13 +101,9 @@ def _write(
     special = {field: values[field] for field in ("bos_token_id", "eos_token_id")}
     generation |= {field: ids for field, ids in special.items() if ids is not None}
     values["bos_token_id"] = generation.get("bos_token_id")
-    order = streaming.order(model.config, {name: array.shape for name, array in arrays.items()})
-    tensors = {
-        name: jax.ShapeDtypeStruct(shape, arrays[parameter].dtype)
-        for parameter, _, pieces in order
-        for name, shape in pieces.items()
-    }
-    write_files(folder, tensors, stored, MAX_FILE_BYTES)
+    tensors = streaming.stored_shapes(model.config, arrays)
+    values_of = (value for _, value in stored)
+    write_files(folder, tensors, values_of, MAX_FILE_BYTES)
     for name, content in (("config", values), ("generation_config", generation)):
         text = json.dumps(content, indent=2) + "\n"
         (folder / f"{name}.json").write_text(text, encoding="utf-8")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,8 @@ from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import check, fields_of
 from grre_jax.models.checkpoints import config_fields, rope_fields
+from grre_jax.models.checkpoints.family_table import FAMILIES, Row, model_type
 from grre_jax.models.config import Family, ModelConfig
-
-ARCHITECTURES: dict[Family, str] = {
-    "llama": "LlamaForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "gemma3": "Gemma3ForCausalLM",
-}
-MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text"}
 
 # A model of text and images, of which the text model is read, and where transformers has stored
 # the tensors of the text model.
@@ -59,20 +52,6 @@ FOUR_NORMS = {
 # Buffers that old checkpoints stored and that follow from the configuration.
 IGNORED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
-# Options that are the same in every model of a family.
-_FIXED: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "qwen2": {},
-    "qwen3": {"qk_norm": True},
-    "gemma3": {
-        "qk_norm": True,
-        "activation": "gelu_tanh",
-        "unit_offset_norms": True,
-        "post_norms": True,
-        "scale_embeddings": True,
-    },
-}
-
 
 def is_multimodal(values: dict[str, Any]) -> bool:
     """True if a config.json describes a model of text and images."""
@@ -98,18 +77,51 @@ def _text_values(values: dict[str, Any]) -> dict[str, Any]:
     return config_fields.TEXT_DEFAULTS | values["text_config"] | own
 
 
-def tensor_name(piece: str, layer: int | None = None, *, post_norms: bool = False) -> str:
+def tensor_name(piece: str, layer: int | None = None, config: ModelConfig | None = None) -> str:
     """Returns the name of a tensor in a checkpoint.
 
     Args:
         piece: name of the parameter, or of one projection of a fused one ("embed", "q_proj", ...).
         layer: index of the layer; None for parameters outside the layers.
-        post_norms: `ModelConfig.post_norms`.
+        config: the shape of the model; None for a name that is the same in all.
     """
     if layer is None:
         return TOP_NAMES[piece]
-    names = LAYER_NAMES | FOUR_NORMS if post_norms else LAYER_NAMES
+    names = LAYER_NAMES
+    if config is not None:
+        names = names | (FOUR_NORMS if config.post_norms else {}) | FAMILIES[config.family].names
     return f"model.layers.{layer}.{names[piece]}"
+
+
+def fused(
+    config: ModelConfig, items: Iterable[tuple[str, Any]], join: Callable[[list[Any]], Any]
+) -> Iterator[tuple[str, Any]]:
+    """Joins what belongs to the parts of the tensors that the family stores as one.
+
+    Args:
+        config: the shape of the model.
+        items: (name of a tensor, value), the parts of a fused tensor in their order.
+        join: of the values of the parts.
+
+    Yields:
+        (name of a stored tensor, value), a fused one at the place of its last part.
+    """
+    whole_of = {
+        f".{LAYER_NAMES[part]}": (f".{whole}", len(parts))
+        for whole, parts in FAMILIES[config.family].fused.items()
+        for part in parts
+    }
+    waiting: dict[str, list[Any]] = {}
+    for name, value in items:
+        part = next((part for part in whole_of if name.endswith(part)), None)
+        if part is None:
+            yield name, value
+            continue
+        ending, count = whole_of[part]
+        whole = name.removesuffix(part) + ending
+        waiting.setdefault(whole, []).append(value)
+        if len(waiting[whole]) == count:
+            yield whole, join(waiting.pop(whole))
 
 
 def _family(values: dict[str, Any]) -> Family:
@@ -118,11 +130,11 @@ def _family(values: dict[str, Any]) -> Family:
         checked(name, annotation, values.get(name))
         for name, annotation in config_fields.NAMES.items()
     )
-    for family, architecture in ARCHITECTURES.items():
-        fits = not named or named == (architecture,)
-        if (named or kind) and fits and kind in (None, MODEL_TYPES[family]):
+    for family, row in FAMILIES.items():
+        fits = not named or named == (row.architecture,)
+        if (named or kind) and fits and kind in (None, model_type(family)):
             return family
-    supported = ", ".join((*ARCHITECTURES.values(), MULTIMODAL))
+    supported = ", ".join((*(row.architecture for row in FAMILIES.values()), MULTIMODAL))
     raise ConfigError("architectures and model_type", f"those of one of {supported}", [named, kind])
 
 
@@ -130,32 +142,70 @@ def _checked(
     values: dict[str, Any], fields: dict[str, Any], required: tuple[str, ...]
 ) -> dict[str, Any]:
     unsupported = config_fields.UNSUPPORTED
-    fields = fields | config_fields.UNUSED
+    fields = config_fields.UNUSED | fields
     return check(values, fields, required=required, unsupported=unsupported)
 
 
-def _sliding(values: dict[str, Any], family: str) -> tuple[int, tuple[bool, ...]]:
-    """Returns the window's length and one flag per layer; (0, ()) if no layer slides."""
-    count, kinds, window = values["num_hidden_layers"], values.get("layer_types"), None
-    if family == "gemma3" or values.get("use_sliding_window"):
-        window = values["sliding_window"]
+def _layers(values: dict[str, Any], row: Row) -> dict[str, Any]:
+    """Returns the options by layer: which have the sliding window, and which rotate."""
+    count = values["num_hidden_layers"]
+    rotates = (True,) * count
+    if row.rotated == "listed":
+        rotates = _rotates(values, count)
+    window = None
+    if row.windows != "chosen" or values.get("use_sliding_window"):
+        window = values.get("sliding_window")
+    slides = _slides(values, row, rotates, window)
+    if row.rotated == "sliding" and window:
+        rotates = slides
+    if any(slides) and not window:
+        field = "sliding_window and use_sliding_window"
+        field = field if row.windows == "chosen" else "sliding_window"
+        raise ConfigError(field, "a window for the layers with sliding_attention", None)
+    return {
+        "sliding_window": window if any(slides) else 0,
+        "sliding_layers": slides if any(slides) else (),
+        "rotated_layers": () if all(rotates) else rotates,
+    }
+
+
+def _rotates(values: dict[str, Any], count: int) -> tuple[bool, ...]:
+    given = values.get("no_rope_layers")
+    if given is None:
+        return tuple(bool((i + 1) % values["no_rope_layer_interval"]) for i in range(count))
+    if len(given) != count:
+        domain = f"one flag for each of num_hidden_layers={count} layers"
+        raise ConfigError("no_rope_layers", domain, given)
+    return tuple(map(bool, given))
+
+
+def _slides(
+    values: dict[str, Any], row: Row, rotates: tuple[bool, ...], window: int | None
+) -> tuple[bool, ...]:
+    """Returns one flag per layer, by layer_types or as the family does without it."""
+    count, kinds = len(rotates), values.get("layer_types")
+    full, sliding = "full_attention", "sliding_attention"
     if kinds is not None:
-        allowed = {"full_attention"} | ({"sliding_attention"} if family != "llama" else set())
+        allowed = {full} if row.windows == "none" else {full, sliding}
+        if row.windows == "all":
+            allowed = {sliding if window else full}
         if len(kinds) != count or not allowed.issuperset(kinds):
             domain = f"{' or '.join(sorted(allowed))} for each of num_hidden_layers={count} layers"
             raise ConfigError("layer_types", domain, kinds)
-        slides = tuple(kind == "sliding_attention" for kind in kinds)
-    elif family == "gemma3":
-        slides = tuple(bool((i + 1) % values["sliding_window_pattern"]) for i in range(count))
-    else:
-        first = values["max_window_layers"] if window is not None else count
-        slides = tuple(i >= first for i in range(count))
-    if not any(slides):
-        return 0, ()
-    if not window:
-        field = "sliding_window" if family == "gemma3" else "sliding_window and use_sliding_window"
-        raise ConfigError(field, "a window for the layers with sliding_attention", None)
-    return window, slides
+        return tuple(kind == sliding for kind in kinds)
+    pattern = values.get("sliding_window_pattern", 0)
+    if row.rotated == "sliding" and window and (isinstance(pattern, str) or not pattern):
+        domain = f"layer_types for each of num_hidden_layers={count} layers beside it"
+        raise ConfigError("sliding_window_pattern", domain, pattern)
+    if row.windows == "chosen":
+        # Qwen's last layers; SmolLM3's that do not rotate.
+        first = values.get("max_window_layers", 0)
+        by_rotation = row.rotated == "listed"
+        chosen = (not rotates[i] if by_rotation else i >= first for i in range(count))
+        return tuple(bool(window) and one for one in chosen)
+    if row.windows == "none" or (not window and not pattern):
+        return (False,) * count
+    return tuple(not pattern or bool((i + 1) % pattern) for i in range(count))
 
 
 def _special_ids(values: dict[str, Any], generation: dict[str, Any] | None) -> dict[str, Any]:
@@ -203,15 +253,24 @@ def config_from_dict(
         if is_multimodal(values):
             values = _text_values(values)
         family = _family(values)
-        stored = _checked(values, config_fields.FIELDS[family], config_fields.REQUIRED)
-        defaults: dict[str, Any] = config_fields.DEFAULTS[family]
-        values = defaults | stored
+        row = FAMILIES[family]
+        stored = _checked(values, config_fields.READ | row.fields, config_fields.REQUIRED)
+        values = row.defaults | stored
         heads = values["num_attention_heads"]
         head_dim = values.get("head_dim") or max(1, values["hidden_size"] // heads)
-        window, slides = _sliding(values, family)
-        theta, scaling, local_theta = rope_fields.read(stored, layered=family == "gemma3")
+        layers = _layers(values, row)
+        layered = row.local_theta > 0
+        theta, scaling, local_theta = rope_fields.read(
+            stored, layered=layered, theta=row.theta, local_theta=row.local_theta
+        )
+        if scaling is not None and scaling.kind not in row.scalings:
+            raise ConfigError("rope_type", "default: this family has no other here", scaling.kind)
         query_scale = values.get("query_pre_attn_scalar", 0)
-        bias = values.get("attention_bias", False)
+        options = {
+            option: values[field]
+            for option, field in row.options.items()
+            if values.get(field) is not None
+        }
         return ModelConfig(
             vocab_size=values["vocab_size"],
             hidden_size=values["hidden_size"],
@@ -223,18 +282,16 @@ def config_from_dict(
             rope_theta=theta,
             rms_norm_eps=values.get("rms_norm_eps", 1e-6),
             tie_embeddings=values.get("tie_word_embeddings", False),
-            qkv_bias=family == "qwen2" or bias,
-            attention_out_bias=family != "qwen2" and bias,
             rope_scaling=scaling,
             query_scale=0.0 if query_scale == head_dim else query_scale,
-            logit_softcap=values.get("final_logit_softcapping") or 0.0,
-            sliding_window=window,
-            sliding_layers=slides,
-            local_rope_theta=local_theta if slides else 0.0,
+            local_rope_theta=local_theta if layers["sliding_layers"] else 0.0,
+            rotary_share=rope_fields.rotary_share(stored, row.share),
             max_positions=values["max_position_embeddings"],
             family=family,
+            **layers,
+            **options,
             **_special_ids(values, generation),
-            **_FIXED[family],
+            **row.fixed,
         )
 
 
@@ -266,12 +323,12 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
     Raises:
         UsageError: the architecture of `config.family` cannot express an option.
     """
-    architecture = ARCHITECTURES[config.family]
+    row = FAMILIES[config.family]
     eos = list(config.eos_ids)
-    gemma = config.family == "gemma3"
+    activation = {"silu": "silu", "gelu_tanh": "gelu_pytorch_tanh"}[config.activation]
     values: dict[str, Any] = {
-        "architectures": [architecture],
-        "model_type": MODEL_TYPES[config.family],
+        "architectures": [row.architecture],
+        "model_type": model_type(config.family),
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,
@@ -279,39 +336,46 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
         "num_attention_heads": config.num_heads,
         "num_key_value_heads": config.num_kv_heads,
         "head_dim": config.head_dim,
-        **({"hidden_activation": "gelu_pytorch_tanh"} if gemma else {"hidden_act": "silu"}),
+        **{f: activation for f in ("hidden_act", "hidden_activation") if f in row.fields},
         "rms_norm_eps": config.rms_norm_eps,
-        **rope_fields.write(config, layered=gemma),
+        **rope_fields.write(config, layered=row.local_theta > 0, partial=row.share is not None),
         "max_position_embeddings": config.max_positions,
         "tie_word_embeddings": config.tie_embeddings,
         "bos_token_id": config.bos_id,
         "eos_token_id": eos[0] if len(eos) == 1 else eos or None,
         "torch_dtype": dtype,
         "dtype": dtype,
+        **row.written,
     }
-    if config.family != "qwen2":
-        values["attention_bias"] = config.attention_out_bias
-    if config.family == "llama":
-        values["mlp_bias"] = False
-    values |= _written_sliding(config)
-    if gemma:
+    for option, field in row.options.items():
+        value = getattr(config, option)
+        # Caps are 0 here and null there for none.
+        values[field] = None if value == 0 and not isinstance(value, bool) else value
+    values |= _written_layers(config, row)
+    if "query_pre_attn_scalar" in row.fields:
         values["query_pre_attn_scalar"] = int(config.query_scale or config.head_dim)
-        values["final_logit_softcapping"] = config.logit_softcap or None
-        values["attn_logit_softcapping"] = None
-    _check_expressible(config, values, architecture)
+    _check_expressible(config, values, row.architecture)
     return values
 
 
-def _written_sliding(config: ModelConfig) -> dict[str, Any]:
-    if config.family == "llama":
-        return {}
+def _written_layers(config: ModelConfig, row: Row) -> dict[str, Any]:
     slides = [config.slides(i) for i in range(config.num_layers)]
-    used = {} if config.family == "gemma3" else {"use_sliding_window": any(slides)}
-    if not any(slides) and used:
-        return used
-    # For versions before layer_types, which had the first layer that slides instead.
-    first = {} if config.family == "gemma3" else {"max_window_layers": slides.index(True)}
+    rotates = [int(config.rotates(i)) for i in range(config.num_layers)]
+    values: dict[str, Any] = {"no_rope_layers": rotates} if row.rotated == "listed" else {}
+    if row.windows == "none":
+        return values
+    if row.windows == "all":
+        return values | {"sliding_window": config.sliding_window or None}
+    if row.windows == "chosen":
+        values |= {"use_sliding_window": any(slides)}
+        if not any(slides):
+            return values
+        if "max_window_layers" in row.fields:
+            # For versions before layer_types, which had the first layer that slides instead.
+            values |= {"max_window_layers": slides.index(True)}
     kinds = ["sliding_attention" if one else "full_attention" for one in slides]
-    # transformers requires a window of a Gemma 3 even if no layer slides.
+    # transformers requires a window even if no layer slides, but of an EXAONE 4 that rotates.
     window = config.sliding_window or config.max_positions
-    return used | first | {"sliding_window": window, "layer_types": kinds}
+    if row.rotated == "sliding" and not any(slides) and all(rotates):
+        window = None
+    return values | {"sliding_window": window, "layer_types": kinds}

@@ -92,9 +92,9 @@ def load(
     memory for the shards of the largest tensor.
 
     Args:
-        path: a Hugging Face folder of a LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM,
-            Gemma3ForCausalLM or Gemma3ForConditionalGeneration, whose text model is loaded
-            (config.json with one or several safetensors files).
+        path: a Hugging Face folder of a family in `family_table`, or of a
+            Gemma3ForConditionalGeneration, whose text model is loaded (config.json with one or
+            several safetensors files).
         dtype: of the parameters; the checkpoint's tensors are cast to it.
         compute_dtype: see `Transformer`.
         remat: see `Transformer`.
@@ -134,8 +134,8 @@ def load(
         nnx.eval_shape(lambda: Transformer(config, rngs=nnx.Rngs(0), **options))
     )
     variables = nnx.to_flat_state(state)
-    shapes = {_dotted(keys): variable.shape for keys, variable in variables}
-    _check(config, source, shapes)
+    _check(config, source, {_dotted(keys): variable for keys, variable in variables})
+    source = streaming.unfused(config, source)
     loaded = []
     for keys, variable in variables:
         own = {keys[-1]: jax.ShapeDtypeStruct(variable.shape, dtype)}
@@ -174,13 +174,9 @@ def locate(path: Path) -> Path:
     return path
 
 
-def _check(
-    config: ModelConfig, source: SafetensorsSource, shapes: dict[str, tuple[int, ...]]
-) -> None:
+def _check(config: ModelConfig, source: SafetensorsSource, variables: dict[str, Any]) -> None:
     """Raises DataError if a tensor is missing, unexpected or of the wrong shape."""
-    expected = {}
-    for _, _, tensors in streaming.order(config, shapes):
-        expected |= tensors
+    expected = {name: x.shape for name, x in streaming.stored_shapes(config, variables).items()}
     head, embed = families.TOP_NAMES["head"], families.TOP_NAMES["embed"]
     # A tied checkpoint may store the head too, if it is the embedding.
     tied = {head} & source.names() if config.tie_embeddings else set()
@@ -243,6 +239,20 @@ def _dotted(keys: tuple[Any, ...]) -> str:
     return ".".join(keys)
 
 
+# Options that ModelConfig did not always have, at the values that change nothing.
+_LATER = {
+    "whole_qk_norm": False,
+    "pre_norms": True,
+    "embedding_multiplier": 1.0,
+    "residual_multiplier": 1.0,
+    "attention_multiplier": 0.0,
+    "logit_divisor": 1.0,
+    "rotary_share": 1.0,
+    "interleaved_rotary": False,
+    "rotated_layers": (),
+}
+
+
 def fingerprint(model: Transformer) -> str:
     """Returns a SHA-256 (hexadecimal) of everything that determines the log-probs.
 
@@ -251,9 +261,8 @@ def fingerprint(model: Transformer) -> str:
     """
     declared = ("family", "eos_ids", "bos_id", "max_positions")
     shape = {k: v for k, v in dataclasses.asdict(model.config).items() if k not in declared}
-    # Fingerprints are stored: they have an option that was never on, and those of other models are
-    # without the fields of yarn.
-    shape["attention_softcap"] = 0.0
+    # Fingerprints are stored: models without a later option have those from before it.
+    shape = {k: v for k, v in shape.items() if k not in _LATER or v != _LATER[k]}
     scaling = model.config.rope_scaling
     if scaling is not None and scaling.kind != "yarn":
         names = ("kind", "factor", "low_freq_factor", "high_freq_factor", "original_positions")

@@ -11,17 +11,16 @@ from grre_jax.domains import AboveZero, ConfigError, Positive, checked
 from grre_jax.json_files import check
 from grre_jax.models.config import ModelConfig, RopeScaling
 
-# Bases if the field is absent: of all layers; of the full and of the sliding layers of Gemma 3.
-DEFAULT_THETA, FULL_THETA, LOCAL_THETA = 10_000.0, 1_000_000.0, 10_000.0
 _FULL, _LOCAL = "full_attention", "sliding_attention"
 ORIGINAL = "original_max_position_embeddings"
-WholeHead = Annotated[float, "[1, 1]"] | None  # partial_rotary_factor
+PARTIAL = "partial_rotary_factor"
+RotaryShare = Annotated[float, "(0, 1]"] | None
 
 _ALWAYS = {
     "rope_type": str,
     "type": str,
     "rope_theta": AboveZero,
-    "partial_rotary_factor": WholeHead,
+    PARTIAL: RotaryShare,
 }
 _LINEAR = {"factor": AboveZero}
 _LLAMA3 = {
@@ -43,12 +42,16 @@ _Kind = Literal["default", "linear", "llama3", "yarn"]
 Objects = dict[str, dict[str, Any]]  # of rotary fields, by name
 
 
-def read(values: dict[str, Any], *, layered: bool) -> tuple[float, RopeScaling | None, float]:
+def read(
+    values: dict[str, Any], *, layered: bool, theta: float = 1e4, local_theta: float = 1e4
+) -> tuple[float, RopeScaling | None, float]:
     """Reads the rotary fields; a file may have both layouts if they agree.
 
     Args:
         values: the checked config.json.
         layered: True if full and sliding layers have separate parameters (Gemma 3).
+        theta: the base if the field is absent.
+        local_theta: that of sliding layers, if they have one.
 
     Returns:
         The base, its scaling or None, and the base of sliding layers (0 if it is the same).
@@ -59,7 +62,6 @@ def read(values: dict[str, Any], *, layered: bool) -> tuple[float, RopeScaling |
     """
     parameters = values.get("rope_parameters") or {}
     scaling = values.get("rope_scaling") or {}
-    local_theta = 0.0
     name = "rope_parameters"
     if layered:
         if "type" in scaling and "rope_type" not in scaling:
@@ -72,7 +74,7 @@ def read(values: dict[str, Any], *, layered: bool) -> tuple[float, RopeScaling |
             raise ConfigError(f"{name}.{_LOCAL}", "no scaling in sliding layers", scaled.kind)
         older = "rope_local_base_freq"
         thetas = {older: values[older]} if older in values else {}
-        local_theta = _agreed(_thetas(local) | thetas, LOCAL_THETA)
+        local_theta = _agreed(_thetas(local) | thetas, local_theta)
         parameters = parameters.get(_FULL) or {}
         name = f"{name}.{_FULL}"
     objects = {name: parameters, "rope_scaling": scaling}
@@ -82,8 +84,33 @@ def read(values: dict[str, Any], *, layered: bool) -> tuple[float, RopeScaling |
     if reads_original and values.get(ORIGINAL) not in (None, found.original_positions):
         domain = f"{found.original_positions}, as in the scaling"
         raise ConfigError(ORIGINAL, domain, values[ORIGINAL])
-    default = FULL_THETA if layered else DEFAULT_THETA
-    return _agreed(_thetas(objects | {"": values}), default), found, local_theta
+    found_theta = _agreed(_thetas(objects | {"": values}), theta)
+    return found_theta, found, local_theta if layered else 0.0
+
+
+def rotary_share(values: dict[str, Any], default: float | None) -> float:
+    """Returns the part of a head that is rotated.
+
+    Args:
+        values: the checked config.json.
+        default: if the field is absent; None if the family rotates whole heads.
+
+    Raises:
+        ConfigError: two fields contradict each other, or the family rotates whole heads.
+    """
+    objects = {"": values}
+    for name in ("rope_parameters", "rope_scaling"):
+        rope = values.get(name) or {}
+        objects |= {f"{name}.": rope}
+        objects |= {f"{name}.{kind}.": rope.get(kind) or {} for kind in (_FULL, _LOCAL)}
+    found = {f"{name}{PARTIAL}": rope[PARTIAL] for name, rope in objects.items() if PARTIAL in rope}
+    found = {name: share for name, share in found.items() if share is not None}
+    if default is None:
+        for name, share in found.items():
+            if share != 1:
+                raise ConfigError(name, "1: this family rotates whole heads", share)
+    # In transformers null is the whole head, also where an absent field is a part of it (GLM).
+    return _agreed(found, 1.0 if PARTIAL in values else default or 1.0)
 
 
 def _thetas(objects: Objects) -> dict[str, float]:
@@ -143,9 +170,16 @@ def _attention_factor(given: dict[str, Any]) -> float:
     return growth + 1
 
 
-def write(config: ModelConfig, *, layered: bool) -> dict[str, Any]:
-    """Returns the rotary fields of a model in both layouts; see `read`."""
+def write(config: ModelConfig, *, layered: bool, partial: bool = False) -> dict[str, Any]:
+    """Returns the rotary fields of a model in both layouts.
+
+    Args:
+        config: the shape.
+        layered: see `read`.
+        partial: the family may rotate a part of each head.
+    """
     scaling: dict[str, Any] = {}
+    scaled = config.rope_scaling is not None
     if config.rope_scaling is not None:
         s = config.rope_scaling
         scaling = {
@@ -154,10 +188,16 @@ def write(config: ModelConfig, *, layered: bool) -> dict[str, Any]:
         }
         if ORIGINAL in _OF_KIND[s.kind]:
             scaling[ORIGINAL] = s.original_positions
-    old = {"rope_theta": config.rope_theta} | ({"rope_scaling": scaling} if scaling else {})
+    if partial:
+        scaling |= {PARTIAL: config.rotary_share}
+    old = {"rope_theta": config.rope_theta} | ({"rope_scaling": scaling} if scaled else {})
+    if partial:
+        old[PARTIAL] = config.rotary_share
     full = {"rope_type": "default", "rope_theta": config.rope_theta} | scaling
     if not layered:
         return old | {"rope_parameters": full}
     local = config.local_rope_theta or config.rope_theta
     nested = {_FULL: full, _LOCAL: {"rope_type": "default", "rope_theta": local}}
-    return old | {"rope_local_base_freq": local, "rope_parameters": nested}
+    if config.family == "gemma3":
+        old["rope_local_base_freq"] = local
+    return old | {"rope_parameters": nested}

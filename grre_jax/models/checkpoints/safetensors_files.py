@@ -37,6 +37,7 @@ class _Stored(NamedTuple):
     file: Path
     name: str
     shape: tuple[int, ...]
+    start: int | None = None  # the first row, of a part of a stored tensor
 
 
 class SafetensorsSource:
@@ -90,6 +91,22 @@ class SafetensorsSource:
         source._stored = {name: self._stored[old] for name, old in stored.items()}
         return source
 
+    def cut(self, parts: dict[str, tuple[str, int, int]]) -> SafetensorsSource:
+        """Returns a source of these tensors in which some are replaced by parts of them.
+
+        Args:
+            parts: stored name, first row and row after the last of each new tensor, by its name.
+        """
+        source = copy.copy(self)
+        source._stored = dict(self._stored)
+        for name, (whole, start, end) in parts.items():
+            stored = self._stored[whole]
+            shape = (end - start, *stored.shape[1:])
+            source._stored[name] = stored._replace(shape=shape, start=start)
+        for whole in {whole for whole, _, _ in parts.values()}:
+            del source._stored[whole]
+        return source
+
     def names(self) -> set[str]:
         """Returns the names of all tensors."""
         return set(self._stored)
@@ -125,8 +142,12 @@ class SafetensorsSource:
         """Reads a tensor or a part of it, in the stored dtype; copies no other part."""
         stored = self._stored[name]
         with _open(stored.file) as handle:
-            if index is None:
+            if index is None and stored.start is None:
                 return handle.get_tensor(stored.name)
+            if stored.start is not None:
+                first, *others = index or (slice(None),)
+                start, end, _ = first.indices(stored.shape[0])
+                index = (slice(stored.start + start, stored.start + end), *others)
             return handle.get_slice(stored.name)[index]
 
     def file(self, name: str) -> Path:

@@ -19,7 +19,9 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array
 
 from grre_jax.errors import DataError
+from grre_jax.models import lora
 from grre_jax.models.checkpoints import families, layout
+from grre_jax.models.checkpoints.family_table import FAMILIES
 from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
 from grre_jax.models.config import ModelConfig
 
@@ -102,7 +104,9 @@ def _write(
     return jax.jit(write, donate_argnums=0, out_shardings=sharding)
 
 
-def stored_tensors(config: ModelConfig, arrays: dict[str, Array]) -> Iterator[np.ndarray]:
+def stored_tensors(
+    config: ModelConfig, arrays: dict[str, Array]
+) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the checkpoint's tensors of all parameters on the host, one at a time.
 
     Every process must iterate over all of them.
@@ -112,8 +116,12 @@ def stored_tensors(config: ModelConfig, arrays: dict[str, Array]) -> Iterator[np
         arrays: the parameters by name.
 
     Yields:
-        Tensors in the order of `order`.
+        Names and tensors in the order of `stored_shapes`.
     """
+    return families.fused(config, _pieces(config, arrays), np.concatenate)
+
+
+def _pieces(config: ModelConfig, arrays: dict[str, Array]) -> Iterator[tuple[str, np.ndarray]]:
     shapes = {name: array.shape for name, array in arrays.items()}
     for name, layer, tensors in order(config, shapes):
         parameter, _ = _split_name(name)
@@ -121,21 +129,63 @@ def stored_tensors(config: ModelConfig, arrays: dict[str, Array]) -> Iterator[np
         # A parameter that is sharded over several processes is gathered on each.
         whole = None if array.is_fully_addressable else NamedSharding(array.sharding.mesh, P())
         pieces = _read_layer(config, parameter, whole)(array, layer)
-        for _ in tensors:
-            yield np.asarray(pieces.pop(0))
+        for tensor in tensors:
+            yield tensor, np.asarray(pieces.pop(0))
+
+
+def stored_shapes(config: ModelConfig, arrays: dict[str, Any]) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns shape and dtype of a checkpoint's tensors by name, in the order of an export.
+
+    Args:
+        config: the shape of the model.
+        arrays: the parameters by name, or what has their shape and dtype.
+    """
+
+    def join(parts: list[jax.ShapeDtypeStruct]) -> jax.ShapeDtypeStruct:
+        rows = sum(part.shape[0] for part in parts)
+        return jax.ShapeDtypeStruct((rows, *parts[0].shape[1:]), parts[0].dtype)
+
+    pieces = (
+        (tensor, jax.ShapeDtypeStruct(shape, arrays[name].dtype))
+        for name, _, tensors in order(config, {name: x.shape for name, x in arrays.items()})
+        for tensor, shape in tensors.items()
+    )
+    return dict(families.fused(config, pieces, join))
+
+
+def unfused(config: ModelConfig, source: SafetensorsSource) -> SafetensorsSource:
+    """Returns the source with a tensor for each part of the fused ones, which it must have.
+
+    Args:
+        config: the shape of the model.
+        source: the checkpoint.
+    """
+    q, kv = lora.sizes(config, "q")[1], lora.sizes(config, "k")[1]
+    rows = {"q_proj": q, "k_proj": kv, "v_proj": kv}
+    parts: dict[str, tuple[str, int, int]] = {}
+    for whole, projections in FAMILIES[config.family].fused.items():
+        for layer in range(config.num_layers):
+            start = 0
+            for name in projections:
+                end = start + rows.get(name, config.intermediate_size)
+                stored = f"model.layers.{layer}.{whole}"
+                parts[families.tensor_name(name, layer, config)] = (stored, start, end)
+                start = end
+    return source.cut(parts)
 
 
 def order(
     config: ModelConfig, shapes: dict[str, tuple[int, ...]]
 ) -> list[tuple[str, int | None, dict[str, tuple[int, ...]]]]:
-    """Returns the tensors in the order of an export: parameters without layers, then by layer.
+    """Returns the pieces of parameters in the order of an export: those without layers, then by
+    layer.
 
     Args:
         config: the shape of the model.
         shapes: of the parameters by name ("embed", "layers.qkv_proj", ...).
 
     Returns:
-        (parameter, layer or None, stored shapes by tensor) in order.
+        (parameter, layer or None, shapes by tensor, the parts of fused ones apart) in order.
     """
     entries = []
     for name, shape in shapes.items():
@@ -143,7 +193,7 @@ def order(
         pieces = layout.stored_shapes(config, parameter, shape[1:] if layered else shape)
         for layer in range(config.num_layers) if layered else [None]:
             tensors = {
-                families.tensor_name(piece, layer, post_norms=config.post_norms): stored
+                families.tensor_name(piece, layer, config): stored
                 for piece, stored in pieces.items()
             }
             entries.append((name, layer, tensors))

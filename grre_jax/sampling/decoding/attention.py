@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grre_jax.models.blocked_attention import NEVER
+from grre_jax.models.blocked_attention import NEVER, capped
 from grre_jax.models.config import ModelConfig
 from grre_jax.sampling.decoding.cache import Cache
 
@@ -132,7 +132,8 @@ def _part(
     """Returns the largest score, the sum of exponentials against it, and the sum of values weighted
     by them. A query without visible tokens has sum 0.
     """
-    scores = jnp.where(visible, cache.scores(q) * config.attention_scale, NEVER)
+    scores = capped(cache.scores(q) * config.attention_scale, config.attention_softcap)
+    scores = jnp.where(visible, scores, NEVER)
     top = scores.max(-1)
     weights = jnp.where(visible, jnp.exp(scores - top[..., None]), 0.0)
     return top, weights.sum(-1), cache.weighted(weights, q.dtype)

@@ -139,7 +139,7 @@ def prefill(
         zip(weights.blocks, state.own if shape.prompt_in_ring else state.prefix, strict=True)
     ):
         slides = c.slides(i)
-        q, k, v = block.qkv(x, *rotary.tables(slides))
+        q, k, v = block.qkv(x, *rotary.tables(slides, c.rotates(i)))
         new_tokens = Cache.of(k, v, held.keys.dtype, min(held.width, flat.shape[1]))
         in_ring = shape.prompt_in_ring
         put_in = held.begin(new_tokens) if in_ring else held.put_slots(prompt_slot, new_tokens)
@@ -339,7 +339,7 @@ def computed_tokens(
     for i, (block, before, held) in enumerate(
         zip(blocks, prefix or [None] * len(blocks), own, strict=True)
     ):
-        q, k, v = block.qkv(x, *rotary.tables(c.slides(i)))
+        q, k, v = block.qkv(x, *rotary.tables(c.slides(i), c.rotates(i)))
         caches.append(held.write(column, k, v))
         attended = attend(q[:, 0], before, caches[-1], visible, addresses, c, c.slides(i))
         x = block.finish(x, attended[:, None])

@@ -178,7 +178,7 @@ def prefill_prompts(
     rotary, x = Rotary.of(model.config, positions[:1]), model.embed_tokens(flat)
     for i, (block, held) in enumerate(zip(weights.blocks, prompts, strict=True)):
         slides = model.config.slides(i)
-        q, k, v = block.qkv(x, *rotary.tables(slides))
+        q, k, v = block.qkv(x, *rotary.tables(slides, model.config.rotates(i)))
         kept.append(held.put(slot, jnp.zeros_like(slot), k, v))
         x = block.finish(x, block.attend(q, k, v, visibility, slides))
     return kept
@@ -211,13 +211,21 @@ def prefill_observations(
     rotary, x = Rotary.of(c, seen_by.positions), model.embed_tokens(flat)
     for i, (block, before, held) in enumerate(zip(weights.blocks, prompts, own, strict=True)):
         slides = c.slides(i)
-        q, k, v = block.qkv(x, *rotary.tables(slides))
+        q, k, v = block.qkv(x, *rotary.tables(slides, c.rotates(i)))
         kept.append(held.put(rows.slot, rows.filled, k, v))
         # With the new ones: a store that is read before it is written is copied.
         keys, values = (x.astype(k.dtype) for x in rows.stored(before, kept[-1], c.num_kv_heads))
         window = c.sliding_window if slides else None
         attended = blocked_attention(
-            q, keys, values, seen_by, seen, whole=False, window=window, scale=c.attention_scale
+            q,
+            keys,
+            values,
+            seen_by,
+            seen,
+            whole=False,
+            window=window,
+            scale=c.attention_scale,
+            softcap=c.attention_softcap,
         )
         x = block.finish(x, attended)
     return kept

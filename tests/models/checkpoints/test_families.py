@@ -6,6 +6,7 @@ import pytest
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models import ModelConfig, config_from_dict, config_to_dict
+from grre_jax.models.checkpoints.family_table import FAMILIES
 from grre_jax.models.config import RopeScaling
 
 SIZES = dict(
@@ -47,6 +48,34 @@ CHANGES = [
         dict(**BIASED, family="qwen3", qk_norm=True, sliding_window=3, sliding_layers=(True, True)),
     ),
 ]
+MIXED = dict(sliding_window=3, sliding_layers=(False, True))
+ALL = dict(sliding_window=3, sliding_layers=(True, True))
+MULTIPLIED = dict(embedding_multiplier=0.7, residual_multiplier=0.3, logit_divisor=3.0)
+CHANGES += [
+    (dataclasses.replace(BASE, family=family, **FAMILIES[family].fixed), changes)
+    for family, changes in [
+        ("mistral", {}),
+        ("mistral", ALL | {"rope_scaling": LLAMA3}),
+        ("ministral", MIXED),
+        ("seed_oss", dict(qkv_bias=False, attention_out_bias=True)),
+        ("gemma", BIASED),
+        ("olmo2", BIASED),
+        ("olmo3", MIXED | {"local_rope_theta": 9.0, "rope_scaling": LLAMA3}),
+        ("exaone4", {}),
+        ("exaone4", MIXED | {"rotated_layers": (False, True)}),
+        ("exaone4", {"rotated_layers": (False, False)}),
+        ("phi3", ALL | {"head_dim": 10, "rotary_share": 0.4}),
+        ("glm", {"qkv_bias": True, "rope_scaling": LLAMA3}),
+        ("glm4", {"head_dim": 10, "rotary_share": 0.4}),
+        ("granite", MULTIPLIED | {"attention_multiplier": 0.1}),
+        ("gemma2", MIXED | {"attention_softcap": 5.0, "query_scale": 7.0}),
+        ("vaultgemma", ALL | {"logit_softcap": 5.0}),
+        ("smollm3", {"rotated_layers": (True, False), **BIASED}),
+        ("smollm3", ALL | {"rotated_layers": (True, False)}),
+        ("helium", dict(qkv_bias=True)),
+        ("ernie4_5", dict(tie_embeddings=False)),
+    ]
+]
 EXPRESSIBLE = [dataclasses.replace(base, **changes) for base, changes in CHANGES]
 
 
@@ -57,6 +86,8 @@ def test_round_trip(config):
     new = ("rope_parameters", "dtype")
     old = ("rope_theta", "rope_local_base_freq", "rope_scaling", "torch_dtype")
     slid = ("layer_types",) if config.family.startswith("qwen") else ()
+    if config.family == "olmo3":  # transformers 4 had one base, whatever the layer
+        old, new = (), ()
     for absent in ((), old, new, slid):
         found = {name: value for name, value in values.items() if name not in absent}
         assert config_from_dict(found) == config
@@ -69,10 +100,15 @@ def test_which_layers_slide_without_layer_types():
 
 
 def test_what_is_null_is_not_what_is_absent():
-    values = config_to_dict(EXPRESSIBLE[-1])
+    values = config_to_dict(EXPRESSIBLE[9])
     assert config_from_dict(values | {"num_key_value_heads": None}).num_kv_heads == 2  # absent: 32
     with pytest.raises(DataError, match="head_dim"):
         config_from_dict(values | {"head_dim": None})
+    glm = dataclasses.replace(BASE, family="glm", interleaved_rotary=True, head_dim=8)
+    values = config_to_dict(glm)
+    del values["partial_rotary_factor"], values["rope_parameters"]
+    assert config_from_dict(values).rotary_share == 0.5
+    assert config_from_dict(values | {"partial_rotary_factor": None}).rotary_share == 1.0
 
 
 @pytest.mark.parametrize(
@@ -86,6 +122,14 @@ def test_what_is_null_is_not_what_is_absent():
         (BASE, dict(local_rope_theta=3.0)),
         (BASE, dict(family="gemma3")),
         (GEMMA, dict(query_scale=2.5)),
+        (BASE, dict(family="mistral", **MIXED)),
+        (BASE, dict(family="mistral", attention_out_bias=True)),
+        (BASE, dict(family="olmo2", qk_norm=True)),
+        (BASE, dict(family="phi3", rope_scaling=LLAMA3)),
+        (BASE, dict(rotary_share=0.5, head_dim=8)),
+        (BASE, MULTIPLIED),
+        (BASE, dict(rotated_layers=(True, False))),
+        (BASE, dict(family="granite", attention_multiplier=0.1, attention_softcap=2.0)),
     ],
 )
 def test_what_no_architecture_expresses_is_refused(base, changes):
@@ -118,3 +162,40 @@ def test_absent_fields_take_the_familys_own_defaults(model_type):
     required = dict(model_type=model_type, vocab_size=11, intermediate_size=12, **sizes)
     found = dataclasses.asdict(config_from_dict(required))
     assert found.items() >= DEFAULTS[model_type].items()
+
+
+SLIDING = ["sliding_attention"] * 2
+LONGROPE = {"type": "longrope", "short_factor": [1.0] * 2, "long_factor": [2.0] * 2}
+
+
+@pytest.mark.parametrize(
+    ("family", "field", "values"),
+    [
+        ("phi3", "rope_type", {"rope_scaling": LONGROPE}),
+        ("phi3", "rope_type", {"rope_scaling": {"type": "linear", "factor": 2.0}}),
+        ("phi3", "partial_rotary_factor", {"partial_rotary_factor": 1.5}),
+        ("glm", "rotary_share", {"partial_rotary_factor": 0.4}),
+        ("mistral", "partial_rotary_factor", {"partial_rotary_factor": 0.5}),
+        ("mistral", "layer_types", {"layer_types": ["full_attention"] * 2}),
+        ("ministral", "sliding_window", {"sliding_window": None, "layer_types": SLIDING}),
+        ("olmo2", "layer_types", {"layer_types": SLIDING}),
+        ("olmo3", "rope_local_base_freq", {"rope_local_base_freq": 5.0}),
+        ("exaone4", "sliding_window_pattern", {"sliding_window_pattern": "LLLG"}),
+        ("exaone4", "sliding_window_pattern", {"sliding_window_pattern": 0}),
+        ("granite", "attention_multiplier", {"attention_multiplier": 0}),
+        ("granite", "mlp_bias", {"mlp_bias": True}),
+        ("gemma2", "attn_logit_softcapping", {"attn_logit_softcapping": -1.0}),
+        ("gemma2", "use_bidirectional_attention", {"use_bidirectional_attention": True}),
+        ("gemma", "hidden_act", {"hidden_act": "silu"}),
+        ("seed_oss", "mlp_bias", {"mlp_bias": True}),
+        ("smollm3", "no_rope_layers", {"no_rope_layers": [1]}),
+        ("smollm3", "use_sliding_window", {"sliding_window": 3, "layer_types": SLIDING}),
+        ("ernie4_5", "use_bias", {"use_bias": True}),
+    ],
+)
+def test_what_a_family_would_compute_otherwise_is_refused(family, field, values):
+    required = dict(vocab_size=11, hidden_size=8, intermediate_size=12, num_hidden_layers=2)
+    required |= dict(model_type=family, num_attention_heads=2, head_dim=8, num_key_value_heads=2)
+    assert config_from_dict(required).family == family
+    with pytest.raises(DataError, match=field):
+        config_from_dict(required | values)

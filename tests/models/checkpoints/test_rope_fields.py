@@ -40,7 +40,7 @@ LINEAR = {"type": "linear", "factor": 2}
             (1e4, SCALED, 0.0),
         ),
         # one for full and one for sliding layers
-        ({}, True, (1e6, None, 1e4)),
+        ({}, True, (1e4, None, 1e4)),
         (OLD_FIVE, True, (5.0, SCALED, 6.0)),
         ({"rope_parameters": FIVE}, True, (5.0, SCALED, 6.0)),
         ({"rope_parameters": {"full_attention": None}, "rope_theta": 5.0}, True, (5.0, None, 1e4)),

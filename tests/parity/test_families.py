@@ -1,0 +1,253 @@
+"""Live against transformers: families beside those of test_models, at random small configurations.
+
+GRRE_PARITY_DRAWS is the number of configurations of each family.
+"""
+
+import copy
+import os
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from grre_jax import models, sampling
+from grre_jax.models.checkpoints import export, streaming
+from grre_jax.models.checkpoints.family_table import FAMILIES
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.parity
+torch.set_num_threads(1)  # torch's spinning threads and XLA's slow each other down on few cores
+
+DRAWS = int(os.environ.get("GRRE_PARITY_DRAWS", "1"))
+LENGTH, PROMPT, NEW = 40, 8, 32
+
+
+def window(random, sizes):
+    """A window or none, for all layers."""
+    return {"sliding_window": [None, int(random.integers(3, 20))][random.integers(2)]}
+
+
+def listed(random, sizes):
+    """A window and the kind of each layer, or those of a configuration without them."""
+    kinds = ["full_attention", "sliding_attention"]
+    layers = [kinds[one] for one in random.integers(0, 2, sizes["num_hidden_layers"])]
+    chosen = {"layer_types": layers} if random.integers(3) else {}
+    return {"sliding_window": int(random.integers(3, 20)), **chosen}
+
+
+def bias(random, sizes):
+    return {"attention_bias": bool(random.integers(2))}
+
+
+def gemma2(random, sizes):
+    caps = {
+        "attn_logit_softcapping": [None, 0.5, 20.0][random.integers(3)],
+        "final_logit_softcapping": [None, 2.0][random.integers(2)],
+    }
+    scale = int(random.choice([7, sizes["head_dim"]]))
+    return listed(random, sizes) | bias(random, sizes) | caps | {"query_pre_attn_scalar": scale}
+
+
+def granite(random, sizes):
+    names = "embedding_multiplier residual_multiplier attention_multiplier logits_scaling".split()
+    values = {name: float(random.choice([0.3, 0.8, 1.7])) for name in names}
+    values["attention_multiplier"] = float(random.choice([0.1, 0.4]))
+    return values | bias(random, sizes) | scaling(random, sizes)
+
+
+def olmo3(random, sizes):
+    full = rope(random) | {"rope_theta": 100.0}
+    both = {"full_attention": full, "sliding_attention": {"rope_type": "default"}}
+    both["sliding_attention"] |= {"rope_theta": float(random.choice([10.0, 1e4]))}
+    return listed(random, sizes) | bias(random, sizes) | {"rope_parameters": both}
+
+
+def smollm3(random, sizes):
+    layers = sizes["num_hidden_layers"]
+    some = {"no_rope_layers": random.integers(0, 2, layers).tolist()}
+    slides = {"use_sliding_window": True} | listed(random, sizes)
+    chosen = [some, {"no_rope_layer_interval": 2}][random.integers(2)]
+    return chosen | [{}, slides][random.integers(2)] | bias(random, sizes)
+
+
+def exaone4(random, sizes):
+    layers = ["full_attention"] * sizes["num_hidden_layers"]
+    whole = {"sliding_window": None, "layer_types": layers}
+    pattern = {"sliding_window": 5, "sliding_window_pattern": 2}
+    return [whole, pattern, listed(random, sizes)][random.integers(3)]
+
+
+def rope(random):
+    linear = {"rope_type": "linear", "factor": 3.0}
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+    return [{"rope_type": "default"}, linear, yarn][random.integers(3)]
+
+
+def scaling(random, sizes):
+    return {"rope_parameters": rope(random) | {"rope_theta": float(random.choice([1e2, 1e4]))}}
+
+
+def some_rotated(random, sizes):
+    share = float(random.choice([0.4, 0.8, 1.0]))
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}} | {
+        "partial_rotary_factor": share
+    }
+
+
+def glm(random, sizes):
+    return bias(random, sizes) | some_rotated(random, sizes)
+
+
+def seed_oss(random, sizes):
+    out = {"attention_out_bias": bool(random.integers(2)), "residual_dropout": 0.0}
+    return bias(random, sizes) | out | {"attention_dropout": 0.0} | scaling(random, sizes)
+
+
+DRAWN = {
+    "mistral": lambda *a: window(*a) | scaling(*a),
+    "ministral": lambda *a: listed(*a) | scaling(*a),
+    "seed_oss": seed_oss,
+    "gemma": bias,
+    "olmo2": lambda *a: bias(*a) | scaling(*a),
+    "olmo3": olmo3,
+    "exaone4": exaone4,
+    "phi3": lambda *a: window(*a) | some_rotated(*a),
+    "glm": glm,
+    "glm4": glm,
+    "granite": granite,
+    "gemma2": gemma2,
+    "vaultgemma": gemma2,
+    "smollm3": smollm3,
+    "helium": bias,
+    "ernie4_5": scaling,
+}
+
+
+def draw_config(family, seed):
+    random = np.random.default_rng([list(DRAWN).index(family), seed])
+    kv = int(random.integers(1, 4))
+    heads = kv * int(random.integers(1, 4))
+    head_dim = int(random.choice([10, 20]))
+    sizes = dict(
+        vocab_size=int(random.integers(50, 90)),
+        hidden_size=heads * (head_dim if family == "helium" else int(random.choice([6, 8]))),
+        intermediate_size=int(random.integers(20, 50)),
+        num_hidden_layers=2 if DRAWS == 1 else int(random.integers(2, 4)),
+        num_attention_heads=heads,
+        num_key_value_heads=kv,
+        head_dim=head_dim,
+        tie_word_embeddings=bool(random.integers(2)),
+        rms_norm_eps=float(random.choice([1e-5, 1e-6])),
+        max_position_embeddings=64,
+    )
+    special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    found = DRAWN[family](random, sizes)
+    config = transformers.AutoConfig.for_model(family, **sizes, **special, **found)
+    config.eos_token_id = None  # GLM's class has some
+    return config
+
+
+@pytest.fixture(params=range(DRAWS))
+def theirs(request, family):
+    """A model of transformers in float32, whose every parameter is random."""
+    seed = request.param
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForCausalLM.from_config(
+        draw_config(family, seed), dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    centre = 0 if "gemma" in family else 1  # Gemma's norms multiply by 1 + weight
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            noise = torch.randn(p.shape)
+            scale = 0.3 if p.ndim == 1 else p.shape[1] ** -0.5
+            p.copy_(centre + 0.2 * noise if "norm" in name else noise * scale)
+    return model
+
+
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+def ours_of(model, tokens):
+    """Logits, log-probs and the gradients of their mean by every parameter."""
+    graph, params = nnx.split(model)
+
+    def score(params):
+        logprobs = models.token_logprobs(nnx.merge(graph, params), tokens)
+        return logprobs[:, 1:].mean(), logprobs
+
+    @partial(jax.jit, compiler_options=QUICK)
+    def computed(params):
+        gradient, logprobs = jax.grad(score, has_aux=True)(params)
+        model = nnx.merge(graph, params)
+        return model.logits(model(tokens)), logprobs, gradient
+
+    logits, logprobs, gradient = computed(params)
+    return logits, logprobs, nnx.merge(graph, gradient)
+
+
+def theirs_of(model, tokens):
+    # Both in float32 are apart by more than either is from this.
+    model = copy.deepcopy(model).double()
+    logits = model(tokens).logits
+    full = torch.log_softmax(logits[:, :-1], -1)
+    logprobs = torch.gather(full, 2, tokens[:, 1:, None])[:, :, 0]
+    logprobs.mean().backward()
+    gradient = {name: p.grad.numpy() for name, p in model.named_parameters()}
+    return logits.detach().numpy(), logprobs.detach().numpy(), gradient
+
+
+def close(found, wanted, name=""):
+    np.testing.assert_allclose(found, wanted, atol=1e-4, rtol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("family", DRAWN)
+def test_a_model_of_every_family(theirs, tmp_path, monkeypatch):
+    theirs.save_pretrained(tmp_path / "theirs", max_shard_size="20KB")
+    ours = models.load(tmp_path / "theirs")
+    vocab = ours.config.vocab_size
+    tokens = np.random.default_rng(0).integers(0, vocab, (2, LENGTH))
+    logits, logprobs, gradient = ours_of(ours, tokens)
+    wanted = theirs_of(theirs, torch.tensor(tokens))
+    close(logits, wanted[0], "logits")
+    close(logprobs[:, 1:], wanted[1], "logprobs")
+    stored = dict(streaming.stored_tensors(ours.config, models.parameters(gradient)))
+    for name, value in wanted[2].items():
+        close(stored.pop(name), value, name)
+    assert not stored
+
+    # A folder written here is the same model there.
+    monkeypatch.setattr(export, "MAX_FILE_BYTES", 20_000)
+    models.save(ours, tmp_path / "ours")
+    again, info = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "ours", output_loading_info=True, attn_implementation="eager"
+    )
+    assert not any(info.values()), info
+    assert type(again) is type(theirs)
+    for name, value in theirs.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value), name
+    with torch.no_grad():
+        assert torch.equal(again(torch.tensor(tokens)).logits, theirs(torch.tensor(tokens)).logits)
+    assert models.load_config(tmp_path / "ours") == ours.config
+
+
+# A sampler's programs take long to compile.
+@pytest.mark.parametrize("family", DRAWN if DRAWS > 1 else ["gemma2", "smollm3", "glm4"])
+def test_greedy_continuations(theirs, tmp_path):
+    theirs.save_pretrained(tmp_path)
+    ours = models.load(tmp_path)
+    prompts = np.random.default_rng(1).integers(0, ours.config.vocab_size, (2, PROMPT))
+    params = sampling.SamplingParams(max_new_tokens=NEW, temperature=0.0)
+    drawn = sampling.sample(ours, prompts.tolist(), params, key=jax.random.key(0))
+    tokens = np.concatenate([prompts, np.asarray(drawn.tokens[:, 0])], axis=1)
+    with torch.no_grad():
+        logits = theirs(torch.tensor(tokens)).logits[:, PROMPT - 1 : -1].numpy()
+    # The best token of transformers, up to rounding where two are as good.
+    chosen = np.take_along_axis(logits, tokens[:, PROMPT:, None], axis=2)[..., 0]
+    np.testing.assert_allclose(chosen, logits.max(-1), atol=1e-4)
+
+
+def test_every_family_is_drawn():
+    assert DRAWN.keys() == FAMILIES.keys() - {"llama", "qwen2", "qwen3", "gemma3"}
