@@ -6,6 +6,7 @@ grre train CONFIG --task.name openenv --task.options.url http://127.0.0.1:8000
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import time
 import urllib.request
@@ -54,6 +55,9 @@ class OpenEnv(SeededWorlds):
         super().__post_init__()
         if not self.url.startswith(("http://", "https://")):
             raise ConfigError("url", "an OpenEnv server's address, http://HOST:PORT", self.url)
+        self.url = self.url.rstrip("/")
+        if importlib.util.find_spec("openenv") is None:
+            raise UsageError("task openenv needs its package: pip install 'grre-jax[openenv]'.")
 
     @functools.cached_property
     def world(self) -> str:
@@ -94,6 +98,7 @@ class Session:
     """The environment of one trajectory, of an `OpenEnv` task."""
 
     tools: list[dict[str, Any]] | None = None
+    _client: Any = None
 
     def __init__(self, task: OpenEnv):
         self._task = task
@@ -131,7 +136,7 @@ class Session:
             return Step(done=True)
         try:
             asked = self._action(action)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             return Step(f"expected JSON, got {shown(action)}")
         try:
             result = self._client.step(asked)
@@ -143,8 +148,9 @@ class Session:
         return Step(self._text(result.observation), result.reward or 0.0, bool(result.done), info)
 
     def close(self) -> None:
-        """Ends the session."""
-        self._client.close()
+        """Ends the session, if it has begun."""
+        if self._client is not None:
+            self._client.close()
 
     def _action(self, text: str) -> dict[str, Any]:
         fields = self._task.action_fields

@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import threading
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +25,7 @@ from grre_jax.tasks.datasets.stored_questions import Entry, HeldOutQuestions, di
 from grre_jax.tasks.datasets.stored_records import Record
 from grre_jax.tasks.environments.environment import Step, tool_definition
 from grre_jax.tasks.environments.seeded_worlds import ASCII, END
-from grre_jax.tasks.judging import Invalid, finished
+from grre_jax.tasks.judging import Invalid
 from grre_jax.tasks.provenance import package_version
 from grre_jax.tasks.task import Question, Verdict, factory, making
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
@@ -71,8 +73,8 @@ class Verifiers(HeldOutQuestions):
         self.evaluation_source = f"{self._source}/test"
         self.reward_version = self.version
         if isinstance(world, verifiers.SingleTurnEnv) and not world.tool_defs:
-            self.verify = self._judged
-            self.verify_async = self._judged_async
+            self.verify = self._verified
+            self.verify_async = self._verified_async
         else:
             self.environment = functools.partial(Rollout, self.played)
 
@@ -95,10 +97,24 @@ class Verifiers(HeldOutQuestions):
             raise RuntimeError(str(output["error"]))
         return output
 
-    def _judged(self, question: Question, completion: str) -> Verdict:
-        return finished(self._judged_async(question, completion))
+    @functools.cached_property
+    def _event_loop(self) -> asyncio.AbstractEventLoop:
+        # One for all: what a rubric keeps, such as a judge's client, belongs to a loop.
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, daemon=True, name="rubric").start()
+        return loop
 
-    async def _judged_async(self, question: Question, completion: str) -> Verdict:
+    def _verified(self, question: Question, completion: str) -> Verdict:
+        return self._begun(question, completion).result()
+
+    async def _verified_async(self, question: Question, completion: str) -> Verdict:
+        return await asyncio.wrap_future(self._begun(question, completion))
+
+    def _begun(self, question: Question, completion: str) -> Future[Verdict]:
+        judging = self._judged(question, completion)
+        return asyncio.run_coroutine_threadsafe(judging, self._event_loop)
+
+    async def _judged(self, question: Question, completion: str) -> Verdict:
         async def respond(**_: Any) -> Any:
             return _response(completion)
 

@@ -1,5 +1,6 @@
 """Environments behind servers of OpenEnv, which run in a process of their own."""
 
+import importlib.util
 import os
 import socket
 import subprocess
@@ -66,7 +67,7 @@ def server(tmp_path_factory):
 
 
 def game(server, **options):
-    return tasks.build("openenv", url=server.game, observation="text", **options)
+    return tasks.build("openenv", url=f"{server.game}/", observation="text", **options)
 
 
 def play(runner, question, turns, seed=7, sample=0):
@@ -113,11 +114,12 @@ def test_questions_and_seeds_decide_the_game(server):
 
 def test_malformed_turns_are_answered_and_the_game_goes_on(server):
     task = game(server)
-    _, replies = play(InProcessEnvironments(task), task.question(0), ["x", "[1]", "1.5", "-1"])
-    assert [reply.done for reply in replies] == [False] * 4
+    turns = ["x", "[" * 10_000, "[1]", "1.5", "-1"]
+    _, replies = play(InProcessEnvironments(task), task.question(0), turns)
+    assert [reply.done for reply in replies] == [False] * 5
     assert "'x'" in replies[0].observation
-    assert all("VALIDATION_ERROR" in reply.observation for reply in replies[1:3])
-    assert replies[3].observation == "more"
+    assert all("VALIDATION_ERROR" in reply.observation for reply in replies[2:4])
+    assert replies[4].observation == "more"
 
 
 def test_an_observation_is_shown_as_json_without_a_field(server):
@@ -253,6 +255,12 @@ def test_fields_that_the_server_lacks_are_refused(server):
     unknown = tasks.build("openenv", url=server.game, observation="words")
     opening = InProcessEnvironments(unknown).open(unknown.question(0), 1)
     assert opening.kind == "invalid" and "words" in opening.reason
+
+
+def test_the_package_is_required(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="grre-jax.openenv"):
+        OpenEnv(url="http://127.0.0.1:1")
 
 
 def test_an_address_without_a_server_is_refused_when_its_name_is_needed():

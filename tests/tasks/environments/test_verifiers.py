@@ -15,6 +15,8 @@ from grre_jax.tasks.pool import TaskSpec, make_judge
 pytest.importorskip("verifiers", reason="extra verifiers")
 
 SUMS = '''
+import asyncio
+
 import verifiers as vf
 from datasets import Dataset
 
@@ -32,8 +34,17 @@ def short(completion):
     return float(len(completion[-1]["content"]) < 4)
 
 
+loops = set()
+
+
+async def loop_count(completion):
+    """The event loops so far: a judge's client belongs to one."""
+    loops.add(asyncio.get_running_loop())
+    return float(len(loops))
+
+
 def single(count=20):
-    rubric = vf.Rubric(funcs=[right, short], weights=[1.0, 0.5])
+    rubric = vf.Rubric(funcs=[right, short, loop_count], weights=[1.0, 0.5, 0.0])
     return vf.SingleTurnEnv(
         dataset=rows(0, count), eval_dataset=rows(count, count + 5), system_prompt="Sum.", rubric=rubric
     )
@@ -126,10 +137,12 @@ def test_one_turn_is_judged_by_the_rubric(spec):
     judge = make_judge(task, spec("single"), processes=1)
     inside = make_judge(task, spec("single"), processes=0)
     texts = [question.answer, "12345", "1"]
-    for verdicts in (judge([(question, texts)])[0], inside([(question, texts)])[0]):
+    for judging in (judge, inside, judge, inside):
+        (verdicts,) = judging([(question, texts)])
         assert verdicts.rewards.tolist() == [1.5, 0.0, 0.5]
         assert verdicts.components["right"].tolist() == [1.0, 0.0, 0.0]
         assert verdicts.components["short"].tolist() == [1.0, 0.0, 1.0]
+        assert verdicts.components["loop_count"].tolist() == [1.0] * 3
         assert not any(verdicts.failures)
     judge.close()
 
