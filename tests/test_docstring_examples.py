@@ -34,7 +34,8 @@ def docstrings(node, name):
 
 def examples():
     """Returns the examples of the package, one `DocTest` per docstring."""
-    parser, found = doctest.DocTestParser(), []
+    parser = doctest.DocTestParser()
+    found = []
     for file in sorted(PACKAGE.rglob("*.py")):
         source = file.read_text()
         if ">>>" in source:

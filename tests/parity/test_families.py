@@ -22,7 +22,9 @@ pytestmark = pytest.mark.parity
 torch.set_num_threads(1)  # torch's spinning threads and XLA's slow each other down on few cores
 
 DRAWS = int(os.environ.get("GRRE_PARITY_DRAWS", "1"))
-LENGTH, PROMPT, NEW = 40, 8, 32
+LENGTH = 40
+PROMPT = 8
+NEW = 32
 
 
 def window(random, sizes):

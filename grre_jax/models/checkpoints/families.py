@@ -183,8 +183,10 @@ def _slides(
     values: dict[str, Any], row: Row, rotates: tuple[bool, ...], window: int | None
 ) -> tuple[bool, ...]:
     """Returns one flag per layer, by layer_types or as the family does without it."""
-    count, kinds = len(rotates), values.get("layer_types")
-    full, sliding = "full_attention", "sliding_attention"
+    count = len(rotates)
+    kinds = values.get("layer_types")
+    full = "full_attention"
+    sliding = "sliding_attention"
     if kinds is not None:
         allowed = {full} if row.windows == "none" else {full, sliding}
         if row.windows == "all":

@@ -46,7 +46,8 @@ class Verifiers(HeldOutQuestions):
         UsageError: the environment cannot be loaded, or rewards groups as a whole.
     """
 
-    name, separator = "verifiers", "\n"
+    name = "verifiers"
+    separator = "\n"
     tokenizer = CharTokenizer(ASCII, END)
 
     env: str = ""
@@ -131,7 +132,8 @@ class Verifiers(HeldOutQuestions):
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
         messages = plain_messages(record["prompt"], where, "prompt")
-        prompt, answer = joined(messages), str(record.get("answer") or "")
+        prompt = joined(messages)
+        answer = str(record.get("answer") or "")
         name = digest(json.dumps([prompt, answer, record.get("info")], default=str))
         question = Question(f"{self._source}/{split}/{name}", prompt, answer)
         if len(messages) > 1:

@@ -87,7 +87,7 @@ def test_round_trip(config):
     old = ("rope_theta", "rope_local_base_freq", "rope_scaling", "torch_dtype")
     slid = ("layer_types",) if config.family.startswith("qwen") else ()
     if config.family == "olmo3":  # transformers 4 had one base, whatever the layer
-        old, new = (), ()
+        old = new = ()
     for absent in ((), old, new, slid):
         found = {name: value for name, value in values.items() if name not in absent}
         assert config_from_dict(found) == config

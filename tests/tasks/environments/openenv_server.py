@@ -17,7 +17,9 @@ from openenv.core.env_server.mcp_environment import MCPEnvironment
 from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
 from openenv.core.env_server.types import Action, Observation, State
 
-SESSIONS, SLOW, BROKEN = 4, 99, 98
+SESSIONS = 4
+SLOW = 99
+BROKEN = 98
 
 
 class Guess(Action):
