@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import itertools
 import logging
 import math
+import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -146,11 +147,25 @@ def pairs(asked: Asked) -> list[tuple[Question, str]]:
 
 
 def finished(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Returns the result of a coroutine, run in a thread of its own: the caller's may have an event
-    loop that runs, as a notebook's has.
+    """Returns the result of a coroutine, run in another thread: the caller's may have an event loop
+    that runs, as a notebook's has.
+
+    All coroutines of a process run in one loop: what they keep, such as the client of a judge
+    behind an API, belongs to the loop in which it was first used.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="awaited") as pool:
-        return pool.submit(asyncio.run, coroutine).result()
+    future = asyncio.run_coroutine_threadsafe(coroutine, _event_loop())
+    try:
+        return future.result()
+    except KeyboardInterrupt:
+        future.cancel()
+        raise
+
+
+@functools.cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True, name="awaited").start()
+    return loop
 
 
 def verdict_of(task: Task, question: Question, completion: str) -> Verdict | Failure:

@@ -71,6 +71,21 @@ def test_awaited_functions_judge_side_by_side_within_the_limit():
     assert found.failures == ["timeout", "error", *[""] * 6] and most == 8
 
 
+def test_awaited_functions_keep_their_event_loop():
+    """A client of a judge behind an API works in the loop alone in which it connected."""
+    loops = []
+
+    async def in_loop(question, completion):
+        loops.append(asyncio.get_running_loop())
+        return 1
+
+    task = rewarded(rewards.register(in_loop))
+    for _ in range(2):
+        judged(task, ["a", "b"])
+    assert task.verify(QUESTION, "c").reward == 1
+    assert len(loops) == 5 and len(set(loops)) == 1
+
+
 def test_several_are_summed_by_weight_over_those_that_apply(file):
     found = judged(rewarded(f"{file}:score", f"{file}:short=0.5"), ["5", "skip 5", "none"])
     assert found.rewards.tolist() == [1.5, 1, 0.125] and found.failures == [""] * 3

@@ -21,8 +21,6 @@ from grre_jax.tasks.judging import Invalid, error_words
 from grre_jax.tasks.task import Question
 from grre_jax.tasks.verifiers.function_calls import Call
 
-_RETRY_SECONDS = 0.1  # between attempts to begin a session
-
 
 @dataclass(eq=False, repr=False)
 class OpenEnv(SeededWorlds):
@@ -98,26 +96,26 @@ class Session:
     """The environment of one trajectory, of an `OpenEnv` task."""
 
     tools: list[dict[str, Any]] | None = None
-    _client: Any = None
 
     def __init__(self, task: OpenEnv):
         self._task = task
+        self._client = _client(task.url, task.timeout)
 
     def reset(self, question: Question, seed: int) -> list[dict[str, str]]:
         """Begins a session, as soon as the server answers and has room for one."""
         asked = self._task.arguments | {"seed": world_seed(question, seed)}
         last = time.monotonic() + self._task.timeout
         while True:
-            self._client = _client(self._task.url, self._task.timeout)
             try:
                 result = self._client.reset(**asked)
                 break
             except Exception as error:
-                self._client.close()
                 busy = isinstance(error, ConnectionError) or "CAPACITY_REACHED" in str(error)
                 if not busy or time.monotonic() > last:
                     raise
-            time.sleep(_RETRY_SECONDS)
+            self._client.close()
+            time.sleep(0.1)
+            self._client = _client(self._task.url, self._task.timeout)
         if result.done:
             raise Invalid("reset: expected a trajectory to play, got one that is done")
         if "tool_name" in self._task.action_fields:
@@ -148,9 +146,8 @@ class Session:
         return Step(self._text(result.observation), result.reward or 0.0, bool(result.done), info)
 
     def close(self) -> None:
-        """Ends the session, if it has begun."""
-        if self._client is not None:
-            self._client.close()
+        """Ends the session."""
+        self._client.close()
 
     def _action(self, text: str) -> dict[str, Any]:
         fields = self._task.action_fields

@@ -12,9 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import threading
 from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +23,7 @@ from grre_jax.tasks.datasets.stored_questions import Entry, HeldOutQuestions, di
 from grre_jax.tasks.datasets.stored_records import Record
 from grre_jax.tasks.environments.environment import Step, tool_definition
 from grre_jax.tasks.environments.seeded_worlds import ASCII, END
-from grre_jax.tasks.judging import Invalid
+from grre_jax.tasks.judging import Invalid, finished
 from grre_jax.tasks.provenance import package_version
 from grre_jax.tasks.task import Question, Verdict, factory, making
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
@@ -74,8 +72,8 @@ class Verifiers(HeldOutQuestions):
         self.evaluation_source = f"{self._source}/test"
         self.reward_version = self.version
         if isinstance(world, verifiers.SingleTurnEnv) and not world.tool_defs:
-            self.verify = self._verified
-            self.verify_async = self._verified_async
+            self.verify = self._judged
+            self.verify_async = self._judged_async
         else:
             self.environment = functools.partial(Rollout, self.played)
 
@@ -98,24 +96,10 @@ class Verifiers(HeldOutQuestions):
             raise RuntimeError(str(output["error"]))
         return output
 
-    @functools.cached_property
-    def _event_loop(self) -> asyncio.AbstractEventLoop:
-        # One for all: what a rubric keeps, such as a judge's client, belongs to a loop.
-        loop = asyncio.new_event_loop()
-        threading.Thread(target=loop.run_forever, daemon=True, name="rubric").start()
-        return loop
+    def _judged(self, question: Question, completion: str) -> Verdict:
+        return finished(self._judged_async(question, completion))
 
-    def _verified(self, question: Question, completion: str) -> Verdict:
-        return self._begun(question, completion).result()
-
-    async def _verified_async(self, question: Question, completion: str) -> Verdict:
-        return await asyncio.wrap_future(self._begun(question, completion))
-
-    def _begun(self, question: Question, completion: str) -> Future[Verdict]:
-        judging = self._judged(question, completion)
-        return asyncio.run_coroutine_threadsafe(judging, self._event_loop)
-
-    async def _judged(self, question: Question, completion: str) -> Verdict:
+    async def _judged_async(self, question: Question, completion: str) -> Verdict:
         async def respond(**_: Any) -> Any:
             return _response(completion)
 
@@ -183,8 +167,8 @@ class Rollout:
         await asyncio.gather(self._loop, return_exceptions=True)
 
     async def _respond(self, prompt: list[Any], tools: list[Any] | None, **_: Any) -> Any:
-        defined = [tool_definition(t.name, t.description, t.parameters) for t in tools or ()]
-        self.tools = defined or None
+        tools = tools or ()
+        self.tools = [tool_definition(t.name, t.description, t.parameters) for t in tools] or None
         self._prompts.put_nowait([_message(message) for message in prompt])
         return await self._responses.get()
 
