@@ -419,8 +419,9 @@ class Transformer(nnx.Module):
     def final(self, x: Float[Array, "rows length width"]) -> Float[Array, "rows length width"]:
         """Applies the last norm, and the divisor of the logits while it is in float32."""
         c = self.config
-        offset, divisor = c.unit_offset_norms, c.logit_divisor
-        return rms_norm(x, self.final_norm[...], c.rms_norm_eps, offset, divisor)
+        return rms_norm(
+            x, self.final_norm[...], c.rms_norm_eps, c.unit_offset_norms, c.logit_divisor
+        )
 
     def blocks(self) -> list[Block]:
         """Returns the layers as separate blocks (slices of the stacked parameters), for loops with

@@ -12,6 +12,8 @@ from grre_jax.models import token_logprobs
 from grre_jax.models.blocked_attention import Visibility
 from grre_jax.models.transformer import REMAT
 
+from ..model_options import OTHER_FAMILIES
+
 
 def packed(prompt, completions, padding=0):
     """A prompt with its completions after it in one row, as (tokens, positions, segments,
@@ -42,20 +44,7 @@ def separate():
     return jnp.asarray(tokens), theirs
 
 
-LATER = {
-    "qk_norm": True,
-    "whole_qk_norm": True,
-    "pre_norms": False,
-    "post_norms": True,
-    "attention_softcap": 0.9,
-    "residual_multiplier": 0.7,
-    "logit_divisor": 2.0,
-    "interleaved_rotary": True,
-    "rotary_share": 0.7,
-    "rotated_layers": (True, False),
-    "sliding_window": 3,
-    "sliding_layers": (False, True),
-}
+LATER = OTHER_FAMILIES | {"rotary_share": 0.7}
 
 
 @pytest.mark.parametrize(

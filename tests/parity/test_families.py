@@ -16,8 +16,8 @@ from grre_jax import models, sampling
 from grre_jax.models.checkpoints import export, streaming
 from grre_jax.models.checkpoints.family_table import FAMILIES
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch = pytest.importorskip("torch", reason="extra parity")
+transformers = pytest.importorskip("transformers", reason="extra parity")
 pytestmark = pytest.mark.parity
 torch.set_num_threads(1)  # torch's spinning threads and XLA's slow each other down on few cores
 

@@ -6,6 +6,7 @@ from grre_jax import models, sampling
 from grre_jax.models.config import RopeScaling
 from grre_jax.sampling.decoding import engine
 
+from ..model_options import OTHER_FAMILIES
 from .calls import sample
 
 VOCAB = 24
@@ -76,20 +77,7 @@ WINDOWS = {
     "sliding_window": 9,
     "rope_scaling": RopeScaling("llama3", 8.0, 1.0, 4.0, 16),
 }
-LATER = {
-    "qk_norm": True,
-    "whole_qk_norm": True,
-    "pre_norms": False,
-    "post_norms": True,
-    "attention_softcap": 0.9,
-    "residual_multiplier": 0.7,
-    "logit_divisor": 2.0,
-    "interleaved_rotary": True,
-    "rotary_share": 0.5,
-    "rotated_layers": (False, True),
-    "sliding_layers": (True, False),
-    "sliding_window": 4,
-}
+LATER = OTHER_FAMILIES | {"rotary_share": 0.5}
 
 
 @pytest.mark.parametrize("options", [ALL_PARTS, GEMMA, WINDOWS, LATER])

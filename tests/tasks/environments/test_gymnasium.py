@@ -11,6 +11,8 @@ from grre_jax.errors import UsageError
 from grre_jax.tasks.environments.runner import InProcessEnvironments, Reply, Trace
 from grre_jax.tasks.judging import Failure
 
+from . import playing
+
 WORLD = """
 import random
 
@@ -41,14 +43,8 @@ def world(tmp_path):
 
 def play(task, question, actions, seed=7):
     """The opening's text, and the answers to the actions up to the last."""
-    runner, before, replies = InProcessEnvironments(task), [], []
-    trace = Trace((seed, 0, 0), question, seed)
-    for action in actions:
-        replies.append(runner.step(trace, before, action).result())
-        if isinstance(replies[-1], Failure) or replies[-1].done:
-            break
-        before.append((action, replies[-1].observation))
-    return runner.open(question, seed).messages[0]["content"], replies
+    opening, replies = playing.play(InProcessEnvironments(task), question, actions, seed)
+    return opening.messages[0]["content"], replies
 
 
 def test_a_world_is_stepped_until_it_ends_or_is_cut(world):

@@ -6,8 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,8 @@ from grre_jax.tasks.environments.openenv import OpenEnv
 from grre_jax.tasks.environments.runner import InProcessEnvironments, Trace, make_runner
 from grre_jax.tasks.judging import Failure
 from grre_jax.tasks.pool import TaskSpec
+
+from .playing import play, wait_for_server
 
 pytest.importorskip("openenv", reason="extra openenv")
 PROGRAM = Path(__file__).with_name("openenv_server.py")
@@ -44,15 +44,8 @@ class Server:
     def start(self):
         arguments = [*map(str, self.ports), str(self.folder)]
         self.process = subprocess.Popen([sys.executable, PROGRAM, *arguments])
-        last = time.monotonic() + 60
         for url in (self.game, self.tools, self.echo):
-            while True:
-                try:
-                    urllib.request.urlopen(f"{url}/health", timeout=1).close()
-                    break
-                except OSError:
-                    assert time.monotonic() < last and self.process.poll() is None
-                    time.sleep(0.1)
+            wait_for_server(url, self.process)
 
     def kill(self):
         self.process.kill()
@@ -71,22 +64,6 @@ def server(tmp_path_factory):
 
 def game(server, **options):
     return tasks.build("openenv", url=f"{server.game}/", observation="text", **options)
-
-
-def play(runner, question, turns, seed=7, sample=0):
-    """Returns the opening and the answers to turns, up to the last of the trajectory."""
-    opening = runner.open(question, seed)
-    trace = Trace((seed, 0, sample), question, seed)
-    before = []
-    replies = []
-    for turn in turns:
-        replies.append(runner.step(trace, before, turn).result())
-        if isinstance(replies[-1], Failure) or replies[-1].done:
-            break
-        before.append((turn, replies[-1].observation))
-    else:
-        runner.end(trace)
-    return opening, replies
 
 
 def test_a_game_is_played_to_its_end(server):

@@ -7,9 +7,10 @@ import pytest
 from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.environments.runner import InProcessEnvironments, Trace, make_runner
-from grre_jax.tasks.judging import Failure
+from grre_jax.tasks.environments.runner import InProcessEnvironments, make_runner
 from grre_jax.tasks.pool import TaskSpec, make_judge
+
+from .playing import play
 
 pytest.importorskip("verifiers", reason="extra verifiers")
 
@@ -107,22 +108,6 @@ def spec(tmp_path_factory):
     return lambda name, **options: TaskSpec("verifiers", 0, {"env": f"{path}:{name}", **options})
 
 
-def play(runner, question, turns, number=0):
-    """Returns the opening and the answers to turns, up to the last of the trajectory."""
-    opening = runner.open(question, 7)
-    trace = Trace((number, 0, 0), question, 7)
-    before = []
-    replies = []
-    for turn in turns:
-        replies.append(runner.step(trace, before, turn).result())
-        if isinstance(replies[-1], Failure) or replies[-1].done:
-            break
-        before.append((turn, replies[-1].observation))
-    else:
-        runner.end(trace)
-    return opening, replies
-
-
 def test_one_turn_is_judged_by_the_rubric(spec):
     task = spec("single").build()
     assert not is_environment(task)
@@ -177,7 +162,7 @@ def test_several_turns_are_played_by_the_package_s_loop(spec, processes):
     assert [reply.reward for reply in replies] == [0.0, 0.0, 1.0]
     assert replies[-1].components == {"right": 1.0, "num_turns": 3.0}
     assert replies[-1].info == {"stop_condition": "has_final_env_response"}
-    _, replies = play(runner, question, "abcdef", number=1)
+    _, replies = play(runner, question, "abcdef", seed=1)
     assert len(replies) == 4 and replies[-1].done and replies[-1].reward == 0.0
     runner.close()
 
@@ -195,7 +180,7 @@ def test_tools_are_declared_called_and_answered(spec):
     assert replies[1].done and replies[1].reward == 1.0
     assert replies[1].components["double_calls"] == 1.0
     turns = [call.replace("NAME", "halve")]
-    _, (answer,) = play(InProcessEnvironments(task), question, turns, number=1)
+    _, (answer,) = play(InProcessEnvironments(task), question, turns, seed=1)
     assert "halve" in answer.observation
 
 
@@ -216,7 +201,7 @@ def test_loops_that_are_left_end(spec):
     task = spec("multi").build()
     runner = InProcessEnvironments(task)
     for number in range(20):
-        play(runner, task.question(number), ["x"], number=number)
+        play(runner, task.question(number), ["x"], seed=number)
     loop = runner._environments._loop.get_loop()
     assert not [pending for pending in asyncio.all_tasks(loop) if not pending.done()]
 
@@ -234,6 +219,22 @@ def test_the_name_says_package_and_versions(spec):
 def test_environments_that_cannot_be_used_are_refused(spec, name):
     with pytest.raises(UsageError):
         spec(name).build()
+
+
+def test_an_installed_environment_is_found_by_its_name(tmp_path, monkeypatch):
+    (tmp_path / "small_world.py").write_text(
+        SUMS
+        + "\n\ndef load_environment(first=15):\n"
+        + "    rubric = vf.Rubric(funcs=[right])\n"
+        + "    return vf.SingleTurnEnv("
+        + "dataset=rows(0, 20), eval_dataset=rows(first, 25), rubric=rubric)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    task = tasks.build("verifiers", env="someone/small-world", arguments={"first": 16})
+    assert task.version.startswith("small-world ?, verifiers ")
+    # What is in both data sets is not trained on.
+    trained = {int(task.question(position).answer) for position in range(60)}
+    assert trained == set(range(0, 32, 2)) and len(task.evaluation(30)) == 9
 
 
 def test_an_environment_that_is_not_installed_is_refused():
