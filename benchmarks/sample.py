@@ -213,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             bf16 = (activations if rounded else weights) == "bfloat16"
             models = {name: sizes.build(name, bf16) for name in options.sizes}
             if options.model:
-                models[options.model.resolve().name] = sizes.load(options.model, bf16)
+                models[options.model.resolve().name] = sizes.build(options.model, bf16)
             for name, model in models.items():
                 label = f"{name}, {weights}" if options.weights else name
                 made += [Workload(label, model, one, rounded) for one in data]

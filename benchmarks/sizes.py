@@ -23,9 +23,9 @@ FIELDS = (
 )
 
 
-def shape(vocab_size: int, *sizes: int) -> ModelConfig:
-    """A model of these `FIELDS`."""
-    return ModelConfig(vocab_size=vocab_size, **dict(zip(FIELDS, sizes, strict=True)))
+def shape(vocab_size: int, *sizes: int, **experts: int) -> ModelConfig:
+    """A model of these `FIELDS`, and of experts."""
+    return ModelConfig(vocab_size=vocab_size, **dict(zip(FIELDS, sizes, strict=True)), **experts)
 
 
 SHAPES = {
@@ -36,6 +36,8 @@ SHAPES = {
     # 4,000,000 parameters: large enough for products that can come near the peak, small enough for
     # a laptop.
     "4M": shape(4096, 256, 704, 4, 4, 2, 64),
+    # 16,000,000 parameters, of which a token takes as many.
+    "16M-A4M": shape(4096, 256, 352, 4, 4, 2, 64, num_experts=13, experts_per_token=2),
     # Qwen2.5's.
     "1.5B": published("qwen2.5-1.5b"),
     "0.5B": published("qwen2.5-0.5b"),
@@ -44,17 +46,14 @@ SHAPES = {
 }
 
 
-def build(name: str, bf16: bool) -> Transformer:
-    """A new model of the named shape with float32 parameters; no token ends its completions."""
-    return Transformer(
-        SHAPES[name], rngs=nnx.Rngs(params=0), compute_dtype=jnp.bfloat16 if bf16 else None
-    )
-
-
-def load(path: Path, bf16: bool) -> Transformer:
-    """A checkpoint, with float32 parameters.
+def build(source: str | Path, bf16: bool) -> Transformer:
+    """A new model of a named shape, none of whose tokens ends a completion, or a checkpoint; with
+    float32 parameters.
 
     Raises:
-        DataError: it is missing, or cannot be read.
+        DataError: a checkpoint is missing, or cannot be read.
     """
-    return models.load(path, dtype=jnp.float32, compute_dtype=jnp.bfloat16 if bf16 else None)
+    compute = jnp.bfloat16 if bf16 else None
+    if isinstance(source, Path):
+        return models.load(source, dtype=jnp.float32, compute_dtype=compute)
+    return Transformer(SHAPES[source], rngs=nnx.Rngs(0), compute_dtype=compute)

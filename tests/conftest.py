@@ -24,6 +24,7 @@ sys.modules["array_checks"] = array_checks
 ARRAYS_CHECKED = (
     "models.attention",
     "models.blocked_attention",
+    "models.experts",
     "models.logprobs",
     "models.lora",
     "models.products",

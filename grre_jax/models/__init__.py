@@ -1,4 +1,4 @@
-"""The dense decoder-only transformer of all model families: configuration, forward pass, attention,
+"""The decoder-only transformer of all model families: configuration, forward pass, attention,
 log-probabilities, low-rank terms (LoRA), and in `checkpoints` its files.
 """
 

@@ -29,6 +29,9 @@ Family = Literal[
     "smollm3",
     "helium",
     "ernie4_5",
+    "qwen3_moe",
+    "olmoe",
+    "mixtral",
 ]
 
 
@@ -75,7 +78,7 @@ class ModelConfig(Record):
     Args:
         vocab_size: rows of the embedding.
         hidden_size: width of the residual stream.
-        intermediate_size: width of the SwiGLU.
+        intermediate_size: width of the SwiGLU, or of each expert's.
         num_layers: transformer blocks.
         num_heads: query heads.
         num_kv_heads: key and value heads; divides num_heads (grouped-query attention).
@@ -112,6 +115,10 @@ class ModelConfig(Record):
         interleaved_rotary: entries 2i and 2i + 1 are rotated together (GLM), not i and i + half.
         rotated_layers: one flag per layer, True if queries and keys are rotated; empty if they are
             in all (SmolLM3, EXAONE 4).
+        num_experts: SwiGLUs of a layer, of which every token takes some (a mixture of experts); 0
+            for one that all tokens take.
+        experts_per_token: experts that a token takes.
+        normalise_experts: the weights of a token's experts sum to 1.
         max_positions: longest sequence that the model was made for, in tokens.
         family: only names the architecture on export.
         eos_ids: ids of the tokens that end a completion.
@@ -163,6 +170,9 @@ class ModelConfig(Record):
     rotary_share: AboveZero = 1.0
     interleaved_rotary: bool = False
     rotated_layers: tuple[bool, ...] = ()
+    num_experts: Count = 0
+    experts_per_token: Positive = 1
+    normalise_experts: bool = True
     max_positions: Positive = 2048
     family: Family = "llama"
     eos_ids: tuple[Count, ...] = ()
@@ -182,6 +192,9 @@ class ModelConfig(Record):
             if flags and len(flags) != self.num_layers:
                 domain = f"one flag for each of num_layers={self.num_layers}"
                 raise ConfigError(name, domain, flags)
+        if self.experts_per_token > max(1, self.num_experts):
+            domain = f"at most num_experts={self.num_experts}"
+            raise ConfigError("experts_per_token", domain, self.experts_per_token)
         if any(self.sliding_layers) and not self.sliding_window:
             raise ConfigError("sliding_window", "at least 1 where a layer slides", 0)
 
@@ -213,12 +226,19 @@ class ModelConfig(Record):
     @property
     def num_parameters(self) -> int:
         """Number of parameters; a tied head is counted once."""
-        d, qkv, matrices = self._layer
+        d, qkv, matrices = self._layer(max(1, self.num_experts))
         layer = matrices + 2 * (self.pre_norms + self.post_norms) * d
         heads = self.num_heads + self.num_kv_heads if self.whole_qk_norm else 2
         layer += heads * self.head_dim * self.qk_norm
         layer += qkv * self.qkv_bias + d * self.attention_out_bias
         return self.vocab_size * d * (1 if self.tie_embeddings else 2) + self.num_layers * layer + d
+
+    def parameters_on(self, expert: int) -> float:
+        """Returns the number of parameters on a device if experts are cut over `expert` devices."""
+        matrices = [self._layer(count)[2] for count in (0, self.num_experts)]
+        return self.num_parameters - self.num_layers * (matrices[1] - matrices[0]) * (
+            1 - 1 / expert
+        )
 
     def flops_per_token(self, context: float) -> float:
         """Returns the FLOPs of one token's forward pass, head included (a multiply-add is two).
@@ -228,13 +248,14 @@ class ModelConfig(Record):
         Args:
             context: tokens that the token attends to.
         """
-        d, _, layer = self._layer
+        d, _, layer = self._layer(self.experts_per_token)
         attended = 2 * self.num_heads * self.head_dim * context
         return 2.0 * (self.num_layers * (layer + attended) + self.vocab_size * d)
 
-    @property
-    def _layer(self) -> tuple[int, int, int]:
-        """Width, features of queries, keys and values, and parameters of a layer's matrices."""
+    def _layer(self, experts: int) -> tuple[int, int, int]:
+        """Width, features of queries, keys and values, and parameters of a layer's matrices, of
+        this many experts.
+        """
         d, q = self.hidden_size, self.num_heads * self.head_dim
         qkv = q + 2 * self.num_kv_heads * self.head_dim
-        return d, qkv, d * (qkv + q + 3 * self.intermediate_size)
+        return d, qkv, d * (qkv + q + 3 * experts * self.intermediate_size + self.num_experts)

@@ -338,6 +338,8 @@ def token_logprobs(
     temperature: Float[Array, ""] | float = 1.0,
     with_entropy: bool = False,
     scored: Bool[Array, "rows length"] | None = None,
+    routes: Integer[Array, "rows length layers k"] | None = None,
+    with_router: bool = False,
 ) -> Any:
     """Computes the log-probability of every token given the preceding ones, in float32 nats.
 
@@ -354,11 +356,13 @@ def token_logprobs(
         with_entropy: also return the entropy of the distribution that each token was drawn from.
         scored: [rows, length] True for the tokens to score; None for all. The fewer, the less it
             costs.
+        routes: [rows, length, layers, k]; see `Transformer.forward`.
+        with_router: also return what the routers did, as `Transformer.forward`.
 
     Returns:
-        [rows, length] log-probs, or (log-probs, entropies) with `with_entropy`. Both are 0 for
-        tokens that are not scored, for the first column, and for any other token whose source is
-        its own column.
+        [rows, length] log-probs, or a tuple of these, the entropies if `with_entropy`, and the
+        routing if `with_router`. Log-probs and entropies are 0 for tokens that are not scored, for
+        the first column, and for any other token whose source is its own column.
 
     Examples:
         Log-probs of two completions, each behind a prompt of two tokens:
@@ -377,7 +381,7 @@ def token_logprobs(
         [[False, False, True, True], [False, False, True, True]]
     """
     rows, length = tokens.shape
-    hidden = model(tokens, positions, segment_ids, prefix_ids)
+    hidden, router = model.forward(tokens, positions, segment_ids, prefix_ids, routes)
     columns = jnp.arange(length)
     if sources is None:
         sources = jnp.broadcast_to(jnp.maximum(columns - 1, 0), tokens.shape)
@@ -398,4 +402,5 @@ def token_logprobs(
     logprobs, entropy = (
         jnp.where(scored, x.reshape(rows, length), 0.0) for x in (logprobs, entropy)
     )
-    return (logprobs, entropy) if with_entropy else logprobs
+    results = (logprobs, *(entropy,) * with_entropy, *(router,) * with_router)
+    return results if len(results) > 1 else logprobs

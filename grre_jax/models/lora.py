@@ -76,9 +76,13 @@ def sizes(config: ModelConfig, projection: str) -> tuple[int, int]:
     return (found | {"gate": (d, f), "up": (d, f), "down": (f, d)})[projection]
 
 
-def parameter_names(lora: LoraConfig) -> list[str]:
-    """Returns the names of all A and B of a block: q_lora_a, q_lora_b, ..."""
+def parameter_names(config: ModelConfig, lora: LoraConfig) -> list[str]:
+    """Returns the names of all A and B of a block: q_lora_a, q_lora_b, ... Those of experts begin
+    with "expert_".
+    """
     names = (target.removesuffix("_proj") for target in lora.targets)
+    if config.num_experts:
+        names = (f"expert_{name}" if name in ("gate", "up", "down") else name for name in names)
     return [f"{name}_lora_{half}" for name in names for half in "ab"]
 
 
@@ -99,18 +103,20 @@ def initial(config: ModelConfig, lora: LoraConfig, rngs: Any, dtype: Any) -> dic
         dtype: of the base's parameters.
 
     Returns:
-        [layers, in, rank] and [layers, rank, out] by `parameter_names`.
+        [layers, in, rank] and [layers, rank, out] by `parameter_names`; of experts
+        [layers, experts, ...].
     """
     dtype, values = jnp.promote_types(dtype, jnp.float32), {}
-    for name in parameter_names(lora):
-        projection, _, half = name.split("_")
+    for name in parameter_names(config, lora):
+        *kind, projection, _, half = name.split("_")
         fan_in, fan_out = sizes(config, projection)
+        lead = (config.num_layers, *((config.num_experts,) if kind else ()))
         if half == "a":
             bound = fan_in**-0.5
-            shape = (config.num_layers, fan_in, lora.rank)
+            shape = (*lead, fan_in, lora.rank)
             values[name] = jax.random.uniform(rngs.params(), shape, dtype, -bound, bound)
         else:
-            values[name] = jnp.zeros((config.num_layers, lora.rank, fan_out), dtype)
+            values[name] = jnp.zeros((*lead, lora.rank, fan_out), dtype)
     return values
 
 

@@ -41,6 +41,18 @@ def _llama3(factor: float) -> dict[str, Any]:
     }
 
 
+_QWEN3_MOE = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "head_dim": 128,
+    "moe_intermediate_size": 768,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "norm_topk_prob": True,
+    "rope_theta": 1e6,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 40960,
+    "eos_token_id": 151645,
+}
 # The config.json of the instruction-tuned checkpoints on the Hugging Face hub, in the fields that
 # fix a shape.
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -50,6 +62,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         ("qwen2.5-1.5b", _QWEN2, 1536, 8960, 28, 12, 2, 151936, True),
         ("qwen2.5-3b", _QWEN2, 2048, 11008, 36, 16, 2, 151936, True),
         ("qwen2.5-7b", _QWEN2, 3584, 18944, 28, 28, 4, 152064, False),
+        ("qwen3-30b-a3b", _QWEN3_MOE, 2048, 6144, 48, 32, 4, 151936, False),
         ("llama-3.2-1b", _llama3(32.0), 2048, 8192, 16, 32, 8, 128256, True),
         ("llama-3.2-3b", _llama3(32.0), 3072, 8192, 28, 24, 8, 128256, True),
         ("llama-3.1-8b", _llama3(8.0), 4096, 14336, 32, 32, 8, 128256, False),

@@ -25,6 +25,9 @@ class ModelSource(Record):
         num_heads: number of query heads of a new model.
         num_kv_heads: number of key-value heads of a new model; it must divide num_heads.
         head_dim: width of a head of a new model; it must be even.
+        num_experts: experts of each layer of a new model, each with feed-forward layers of its own
+            (a mixture of experts); 0 for none.
+        experts_per_token: experts that a token takes in a new model.
         dtype: data type of the parameters.
         compute_dtype: data type of the activations; that of the parameters if empty.
         remat: what the backward pass computes again instead of keeping it, from fast to small in
@@ -55,6 +58,8 @@ class ModelSource(Record):
     num_heads: Positive = 4
     num_kv_heads: Positive = 4
     head_dim: Positive = 16
+    num_experts: Count = 0
+    experts_per_token: Positive = 1
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     compute_dtype: Literal["float32", "bfloat16", "float16", ""] = ""
     remat: Literal["none", "projections", "attention", "attended", "full"] = "none"

@@ -1,13 +1,13 @@
-"""One dense decoder-only transformer for all model families, in Flax NNX.
+"""One decoder-only transformer for all model families, in Flax NNX.
 
 RMSNorm before each half of a block, after it, or both, rotary positions, grouped-query attention
-with optional biases, query/key norms and sliding windows, a SwiGLU, and a head that may be the
-embedding. Queries, keys and values are one product, laid out by key-value group: a large product
-runs nearer the peak, and a cut by groups is a cut of whole heads. The layers' parameters are
-stacked along a leading axis, and one block is repeated by `lax.scan` (compile time does not grow
-with depth) or by a Python loop (XLA's CPU backend is slow in loop bodies). A block is split at its
-attention, into `qkv` and `finish`, so that training, prefill and decoding share the code and differ
-in their caches.
+with optional biases, query/key norms and sliding windows, a SwiGLU or a mixture of experts, and a
+head that may be the embedding. Queries, keys and values are one product, laid out by key-value
+group: a large product runs nearer the peak, and a cut by groups is a cut of whole heads. The
+layers' parameters are stacked along a leading axis, and one block is repeated by `lax.scan`
+(compile time does not grow with depth) or by a Python loop (XLA's CPU backend is slow in loop
+bodies). A block is split at its attention, into `qkv` and `finish`, so that training, prefill and
+decoding share the code and differ in their caches.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from grre_jax.models.attention import attention
 from grre_jax.models.blocked_attention import ATTENDED, Visibility
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.embedding import embed
+from grre_jax.models.experts import Router, Routing, mixed, route, summed
 from grre_jax.models.lora import Factors, LoraConfig, initial, joined_term, sizes, terms
 from grre_jax.models.products import product, swiglu
 from grre_jax.models.quantised import quantise, scaled_product
@@ -37,14 +38,15 @@ UNROLL_LAYERS_ON_CPU = 32
 
 # Matrices of a block; gate and up may be joined.
 MATRICES = ("qkv_proj", "o_proj", "gate_proj", "up_proj", "gate_up_proj", "down_proj")
+MATRICES += tuple(f"expert_{name}" for name in ("gate_proj", "up_proj", "down_proj"))
 
 # Activations of a block that the backward pass keeps besides its input; None keeps all.
 REMAT: dict[str, tuple[str, ...] | None] = {
     "none": None,
-    "projections": (ATTENDED, "qkv", "gate_up", "mid"),
-    "attention": (ATTENDED, "qkv"),
-    "attended": (ATTENDED,),
-    "full": (),
+    "projections": (ATTENDED, "qkv", "gate_up", "mid", "routes"),
+    "attention": (ATTENDED, "qkv", "routes"),
+    "attended": (ATTENDED, "routes"),
+    "full": ("routes",),
 }
 
 
@@ -97,9 +99,9 @@ class Block(nnx.Module):
         d, hd = config.hidden_size, config.head_dim
         q, kv, f = config.num_heads * hd, config.num_kv_heads * hd, config.intermediate_size
 
-        def matrix(fan_in, fan_out, scale=1.0):
+        def matrix(fan_in, fan_out, scale=1.0, lead=()):
             normal = jax.nn.initializers.normal(scale * fan_in**-0.5)
-            return normal(rngs.params(), (*stack, fan_in, fan_out), dtype)
+            return normal(rngs.params(), (*stack, *lead, fan_in, fan_out), dtype)
 
         def vector(fill, size):
             return nnx.Param(jnp.full((*stack, size), fill, dtype))
@@ -114,8 +116,15 @@ class Block(nnx.Module):
             self.attn_norm, self.mlp_norm = vector(one, d), vector(one, d)
         self.qkv_proj = nnx.Param(join_groups(config, matrix(d, q), matrix(d, kv), matrix(d, kv)))
         self.o_proj = nnx.Param(matrix(q, d, scale=out_scale))
-        self.gate_proj, self.up_proj = nnx.Param(matrix(d, f)), nnx.Param(matrix(d, f))
-        self.down_proj = nnx.Param(matrix(f, d, scale=out_scale))
+        if config.num_experts:
+            self.router_proj = nnx.Param(matrix(d, config.num_experts))
+            experts = (config.num_experts,)
+            self.expert_gate_proj = nnx.Param(matrix(d, f, lead=experts))
+            self.expert_up_proj = nnx.Param(matrix(d, f, lead=experts))
+            self.expert_down_proj = nnx.Param(matrix(f, d, scale=out_scale, lead=experts))
+        else:
+            self.gate_proj, self.up_proj = nnx.Param(matrix(d, f)), nnx.Param(matrix(d, f))
+            self.down_proj = nnx.Param(matrix(f, d, scale=out_scale))
         if config.qkv_bias:
             self.qkv_bias = vector(0, q + 2 * kv)
         if config.attention_out_bias:
@@ -144,8 +153,10 @@ class Block(nnx.Module):
         """Replaces gate and up by one matrix, which is faster for few tokens (measured on a CPU: 99
         against 185 us for 32 tokens) and slower for many.
 
-        For one device, and not for training: the parameter has another name.
+        For one device, and not for training: the parameter has another name. Experts stay apart.
         """
+        if self.config.num_experts:
+            return
         both = [self.gate_proj[...], self.up_proj[...]]
         self.gate_up_proj = nnx.Param(jnp.concatenate(both, axis=-1))
         del self.gate_proj, self.up_proj
@@ -266,8 +277,19 @@ class Block(nnx.Module):
         self,
         x: Float[Array, "rows length width"],
         attended: Float[Array, "rows length kv group dim"],
-    ) -> Float[Array, "rows length width"]:
-        """Computes the rest of the block: output projection, SwiGLU (arXiv 2002.05202), sums."""
+        given: Integer[Array, "rows length k"] | None = None,
+    ) -> tuple[Float[Array, "rows length width"], Routing | None]:
+        """Computes the rest of the block: output projection, SwiGLU (arXiv 2002.05202) or experts,
+        sums.
+
+        Args:
+            x: the block's input.
+            attended: output of the attention.
+            given: experts to use in place of those that the router chooses, or UNKNOWN.
+
+        Returns:
+            The block's output, and the routing of its tokens; None without experts.
+        """
         c, shape = self.config, x.shape
         (y,) = self._project(attended.reshape(-1, c.num_heads * c.head_dim), "o")
         if c.attention_out_bias:
@@ -276,12 +298,55 @@ class Block(nnx.Module):
         x = checkpoint_name(meshes.constrain(x + y.reshape(shape), "stream"), "mid")
         h = self._norm(x, "mlp_norm") if c.pre_norms else x
         h = h.reshape(-1, shape[-1])
-        gate, up = (checkpoint_name(y, "gate_up") for y in self._project(h, "gate", "up"))
-        silu = c.activation == "silu"
-        gated = swiglu(gate, up) if silu else jax.nn.gelu(gate, approximate=True) * up
-        (y,) = self._project(gated, "down")
+        routing = None
+        if c.num_experts:
+            y, routing = self._experts(h, given)
+        else:
+            gate, up = (checkpoint_name(y, "gate_up") for y in self._project(h, "gate", "up"))
+            (y,) = self._project(self._gated(gate, up), "down")
         y = self._residual(y, "post_mlp_norm")
-        return meshes.constrain(x + y.reshape(shape), "stream")
+        return meshes.constrain(x + y.reshape(shape), "stream"), routing
+
+    def _gated(self, gate: Array, up: Array) -> Array:
+        if self.config.activation == "silu":
+            return swiglu(gate, up)
+        return jax.nn.gelu(gate, approximate=True) * up
+
+    def _experts(
+        self, h: Float[Array, "n width"], given: Integer[Array, "rows length k"] | None
+    ) -> tuple[Float[Array, "n width"], Routing]:
+        """Computes the mixture of experts."""
+        c = self.config
+        if given is not None:
+            given = given.reshape(-1, c.experts_per_token)
+        router = self.router_proj[...]
+        routing = route(h, router, c.experts_per_token, c.normalise_experts, given)
+        names = [name for name in vars(self) if name.startswith("expert_")]
+        matrices = {
+            # Quantised numbers and their scales keep their dtype.
+            name: getattr(self, name)[...]
+            if hasattr(self, f"{name}_scale") or name.endswith("_scale")
+            else self._weight(name, h.dtype)
+            for name in names
+        }
+
+        def apply(rows, product_of, expert, parts):
+            def project(rows, name):
+                values = parts[f"expert_{name}_proj"]
+                scale = parts.get(f"expert_{name}_proj_scale")
+                y = product_of(rows, values.astype(rows.dtype))
+                y = y if scale is None else (y * scale[expert]).astype(rows.dtype)
+                a = parts.get(f"expert_{name}_lora_a")
+                if self.lora is None or a is None:
+                    return y
+                inner = product_of(rows, a) * jnp.asarray(self.lora.scale, rows.dtype)
+                return y + product_of(inner, parts[f"expert_{name}_lora_b"])
+
+            gate = checkpoint_name(project(rows, "gate"), "gate_up")
+            up = checkpoint_name(project(rows, "up"), "gate_up")
+            return project(self._gated(gate, up), "down")
+
+        return mixed(h, routing, matrices, apply), routing
 
 
 def unstacked(params: Any, count: int) -> list[Any]:
@@ -443,7 +508,18 @@ class Transformer(nnx.Module):
         segment_ids: Integer[Array, "rows length"] | None = None,
         prefix_ids: Integer[Array, "rows length"] | None = None,
     ) -> Float[Array, "rows length width"]:
-        """Computes the final hidden state of every token.
+        """Computes the final hidden state of every token; see `forward`."""
+        return self.forward(tokens, positions, segment_ids, prefix_ids)[0]
+
+    def forward(
+        self,
+        tokens: Integer[Array, "rows length"],
+        positions: Integer[Array, "rows length"] | None = None,
+        segment_ids: Integer[Array, "rows length"] | None = None,
+        prefix_ids: Integer[Array, "rows length"] | None = None,
+        routes: Integer[Array, "rows length layers k"] | None = None,
+    ) -> tuple[Float[Array, "rows length width"], Router | None]:
+        """Computes the final hidden state of every token, and what its routers did.
 
         Args:
             tokens: [rows, length] token ids.
@@ -453,29 +529,44 @@ class Transformer(nnx.Module):
                 Padding is a separate segment.
             prefix_ids: [rows, length] segment that a token's segment continues (see `Visibility`);
                 no row shares prefixes if None.
+            routes: [rows, length, layers, k] experts of each token, in place of those that the
+                routers choose (routing replay), `experts.UNKNOWN` for a token without; the
+                routers' if None.
 
         Returns:
-            [rows, length, width], in the compute dtype.
+            [rows, length, width], in the compute dtype, and the routing; None without experts. If
+            there are segments, tokens of segment 0 are not counted in it.
         """
         if positions is None:
             positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+        padded = segment_ids
         if segment_ids is None:
             segment_ids = jnp.zeros(tokens.shape, jnp.int32)
         visibility = Visibility.of(segment_ids, positions, prefix_ids)
         rotary = Rotary.of(self.config, positions)
 
-        def apply(block: Block, x: Array, slides: Any, rotates: Any) -> Array:
+        counted = jnp.ones(tokens.shape, bool) if padded is None else padded > 0
+
+        def apply(block: Block, x: Array, slides: Any, rotates: Any, given: Any) -> Any:
             q, k, v = block.qkv(x, *rotary.tables(slides, rotates))
-            return block.finish(x, block.attend(q, k, v, visibility, slides))
+            attended = block.attend(q, k, v, visibility, slides)
+            x, routing = block.finish(x, attended, given)
+            return x, None if routing is None else summed(routing, counted, given)
 
-        return self.final(self._repeat(apply, self.embed_tokens(tokens)))
+        by_layer = None if routes is None else jnp.moveaxis(routes, 2, 0)
+        x, router = self._repeat(apply, self.embed_tokens(tokens), by_layer)
+        if router is not None:
+            router = router._replace(chosen=jnp.moveaxis(router.chosen, 0, 2))
+        return self.final(x), router
 
-    def _repeat(self, apply: Callable[[Block, Array, Any, Any], Array], x: Array) -> Array:
+    def _repeat(
+        self, apply: Callable[..., Any], x: Array, routes: Array | None
+    ) -> tuple[Array, Router | None]:
         graph, params = nnx.split(self.layers)
         config, kept = self.config, REMAT[self.remat]
 
-        def body(x, layer, slides, rotates):
-            return apply(nnx.merge(graph, layer), x, slides, rotates)
+        def body(x, layer, slides, rotates, given):
+            return apply(nnx.merge(graph, layer), x, slides, rotates, given)
 
         def remat(call):
             if kept is None:
@@ -484,21 +575,25 @@ class Transformer(nnx.Module):
             return jax.checkpoint(call, policy=policy)
 
         if self.unrolled():
+            found = []
             for i, layer in enumerate(unstacked(params, config.num_layers)):
                 kinds = (config.slides(i), config.rotates(i))
-                x = remat(lambda x, layer, kinds=kinds: body(x, layer, *kinds))(x, layer)
-            return x
+                run = remat(lambda x, layer, at, kinds=kinds: body(x, layer, *kinds, at))
+                x, router = run(x, layer, None if routes is None else routes[i])
+                found.append(router)
+            return x, jax.tree.map(lambda *xs: jnp.stack(xs), *found)
 
-        def mixed(flags):
+        def both(flags):
             return jnp.asarray(flags) if any(flags) and not all(flags) else None
 
         def step(x, inputs):
-            layer, slides, rotates = inputs
+            layer, slides, rotates, given = inputs
             slides = config.slides(0) if slides is None else slides
-            return body(x, layer, slides, config.rotates(0) if rotates is None else rotates), None
+            rotates = config.rotates(0) if rotates is None else rotates
+            return body(x, layer, slides, rotates, given)
 
-        kinds = (mixed(config.sliding_layers), mixed(config.rotated_layers))
-        return jax.lax.scan(remat(step), x, (params, *kinds))[0]
+        kinds = (both(config.sliding_layers), both(config.rotated_layers))
+        return jax.lax.scan(remat(step), x, (params, *kinds, routes))
 
     def logits(
         self,

@@ -22,8 +22,8 @@ from jaxtyping import Array
 
 from grre_jax.domains import AtLeastMinusOne, ConfigError, Positive, Record
 
-AXES = ("data", "fsdp", "tensor", "sequence")
-ROWS = ("data", "fsdp")
+AXES = ("data", "fsdp", "expert", "tensor", "sequence")
+ROWS = ("data", "fsdp", "expert")
 
 # Mesh axes of each dimension, by name. Parameters: stacked layers have their (unsharded) layer axis
 # first.
@@ -41,6 +41,12 @@ RULES: dict[str, tuple[str | None, ...]] = {
     **{f"{p}_lora_b": (None, None, "tensor") for p in ("q", "k", "v", "gate", "up")},
     **{f"{p}_lora_a": (None, "tensor", None) for p in ("o", "down")},
     **{f"{p}_lora_b": (None, None, "fsdp") for p in ("o", "down")},
+}
+# The same of all experts, [layers, experts, ...].
+RULES |= {
+    f"expert_{name}": (None, "expert", *rule[1:])
+    for name, rule in RULES.items()
+    if name.startswith(("gate_", "up_", "down_"))
 }
 
 # Activations: [rows, length, width], [rows, length, kv heads, ...], [rows, length], and the keys
@@ -68,12 +74,14 @@ class MeshConfig(Record):
         data (at least 1, or -1): number of replicas of the parameters; -1 takes the devices that
             the other axes leave.
         fsdp: devices over which parameters and batches are both cut.
+        expert: devices over which the experts of a mixture and batches are both cut.
         tensor: devices over which heads, hidden units and vocabulary are cut.
         sequence: devices over which the tokens of a row are cut.
     """
 
     data: AtLeastMinusOne = -1
     fsdp: Positive = 1
+    expert: Positive = 1
     tensor: Positive = 1
     sequence: Positive = 1
 
@@ -93,21 +101,21 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
         ValueError: the axes do not multiply to the number of devices.
     """
     devices = jax.devices() if devices is None else devices
-    others = config.fsdp * config.tensor * config.sequence
+    others = config.fsdp * config.expert * config.tensor * config.sequence
     data = len(devices) // others if config.data == -1 else config.data
-    shape = (data, config.fsdp, config.tensor, config.sequence)
+    shape = (data, config.fsdp, config.expert, config.tensor, config.sequence)
     if np.prod(shape) != len(devices):
         raise ValueError(
-            f"mesh data={data} x fsdp={config.fsdp} x tensor={config.tensor} x"
-            f" sequence={config.sequence} does not make the {len(devices)} visible devices:"
-            " change the mesh fields"
+            f"mesh data={data} x fsdp={config.fsdp} x expert={config.expert} x"
+            f" tensor={config.tensor} x sequence={config.sequence} does not make the"
+            f" {len(devices)} visible devices: change the mesh fields"
         )
     return jax.make_mesh(shape, AXES, devices=devices, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def row_devices(mesh: Mesh) -> int:
     """Returns the number of parts into which the rows of a batch are cut."""
-    return mesh.shape["data"] * mesh.shape["fsdp"]
+    return _size(mesh, ROWS)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -116,7 +124,7 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def rows(mesh: Mesh, axis: int = 0) -> NamedSharding:
-    """Returns the sharding of arrays that are cut over data and fsdp along `axis`."""
+    """Returns the sharding of arrays whose rows, along `axis`, are cut over the devices."""
     return NamedSharding(mesh, P(*(None,) * axis, ROWS))
 
 
@@ -264,9 +272,14 @@ def gathered(parameter: Array, name: str, dtype: Any, *, layered: bool = True) -
     rule = RULES.get(name)
     if mesh is None or rule is None:
         return x
-    rule = rule[1:] if layered else rule
-    whole = tuple(None if axes == "fsdp" else axes for axes in rule)
-    return _gather(x, spec(x.shape, rule, mesh), spec(x.shape, whole, mesh))
+    first = 1 if layered else 0
+    cut = spec(x.shape, rule[first:], mesh)
+    return _gather(x, cut, spec(x.shape, without_fsdp(name)[first:], mesh))
+
+
+def without_fsdp(name: str) -> tuple[str | None, ...]:
+    """Returns the rule of a parameter that is whole along fsdp."""
+    return tuple(None if axes == "fsdp" else axes for axes in RULES[name])
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2))

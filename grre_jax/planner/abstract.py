@@ -62,7 +62,8 @@ class AbstractRun:
     def lower_step(self) -> jax.stages.Lowered:
         """Returns the train step, lowered for the mesh."""
         settings = self.config.optimizer
-        step = make_train_step(self.graph, make_optimizer(settings), settings.schedule(), self.mesh)
+        optimizer, balance = make_optimizer(settings), self.config.training.router_balance
+        step = make_train_step(self.graph, optimizer, settings.schedule(), self.mesh, balance)
         reference = self.state.params if "ref_logprobs" in self.objective.requires else None
         key = jax.eval_shape(lambda: run_key(self.config.seed, Purpose.SHAPE))
         temperature = jax.ShapeDtypeStruct((), jnp.float32)
@@ -118,6 +119,7 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
     except ValueError as error:
         raise UsageError(str(error)) from error
     model = abstract_model(config)
+    shape = build.with_routes(config, model.config, shape)
     graph, params, frozen = training_state.split(model)
     params = _placed(params, mesh)
     frozen = _placed(frozen, mesh)
@@ -134,7 +136,7 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
         components=objective.components,
         turns="turns" in objective.requires,
     )
-    batch = jax.tree.map(lambda x: _array(x.shape, x.dtype, rows if x.ndim == 3 else whole), batch)
+    batch = jax.tree.map(lambda x: _array(x.shape, x.dtype, rows if x.ndim >= 3 else whole), batch)
     state = training_state.TrainState(params, opt_state, _array((), jnp.int32, whole))
     return AbstractRun(config, mesh, graph, state, batch, objective, model.config, frozen)
 
@@ -206,7 +208,7 @@ def _whole_call(
         slots = PromptSlots(
             zeros, lengths, zeros + shape.samples, zeros, zeros, zeros, limits, keys
         )
-        return engine.prefill(shape, weights, state, rotary, slots, prompts, index), None
+        return engine.prefill(shape, weights, state, rotary, slots, prompts, index)
 
     if len(parts[1]) == 1:
         state, _ = fill(state, jax.tree.map(lambda x: x[0], parts))

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Int, Int32, UInt8
+from jaxtyping import Bool, Float, Float32, Int, Int32, UInt8, UInt16
 
 from grre_jax.domains import annotations, documented, inside, plain, shown
 from grre_jax.errors import DataError
@@ -26,7 +26,7 @@ from grre_jax.tasks.judging import FIELD
 from grre_jax.tasks.task import CORRECT
 
 # A reader of 1.x reads every 1.y, without the fields that it lacks; 2.0.0 would be refused.
-SCHEMA_VERSION = "1.3.0"
+SCHEMA_VERSION = "1.4.0"
 # Ended with an EOS token; cut at the token limit; unknown, as the completion is imported. Of a
 # trajectory: ended by its environment; at the limit of turns or of tokens; the environment failed.
 FINISH_REASONS = ("stop", "length", "imported", "done", "turns", "tokens", "failed")
@@ -109,6 +109,9 @@ class Group:
             counted in its completion, turn after turn [2N]. Since 1.2.
         turn_texts: as turn_tokens, in characters of the completion's text [2N]. Since 1.2.
         turn_rewards: reward of each turn [N]. Since 1.2.
+        routes: of a mixture of experts, the experts of each token, of the prompt's and then of all
+            completions': at each layer some [(P + T) x layers x experts of a token], 65535 for a
+            token without; empty if they were not recorded. Since 1.4.
         extra: whatever else the record's source gives, as JSON values.
 
     Raises:
@@ -162,6 +165,7 @@ class Group:
     turn_tokens: _Ends | None = None
     turn_texts: _Ends | None = None
     turn_rewards: Annotated[Float32[np.ndarray, "turns"], "(-inf, inf)"] | None = None
+    routes: UInt16[np.ndarray, "routes"] | None = None
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -304,6 +308,10 @@ class Group:
         fits = int(self.lengths.sum(dtype=np.int64)) == len(self.tokens)
         domain = f"lengths that add up to the {len(self.tokens)} tokens"
         self._check(fits and self.lengths.min() >= 0, "lengths", domain, self.lengths)
+        size = len(self.prompt_tokens) + len(self.tokens)
+        fits = not len(self.routes) or (size and len(self.routes) % size == 0)
+        domain = f"as many values for each of {size} tokens, or none"
+        self._check(fits, "routes", domain, self.routes)
 
     @property
     def num_completions(self) -> int:
@@ -364,9 +372,13 @@ class Group:
     def _select(self, chosen: Bool[np.ndarray, " completions"]) -> Group:
         """Returns the group with some of its completions."""
         turns = np.repeat(chosen, self.turn_counts if len(self.turn_counts) else 0)
+        tokens = np.repeat(chosen, self.lengths)
+        prompt = np.ones(len(self.prompt_tokens), bool)
+        known = np.concatenate([prompt, tokens])
         masks = {
             "completions": chosen,
-            "tokens": np.repeat(chosen, self.lengths),
+            "tokens": tokens,
+            "routes": np.repeat(known, len(self.routes) // max(1, len(known))),
             "turns": turns,
             "ends": np.repeat(turns, 2),
         }
@@ -439,8 +451,8 @@ class Field(NamedTuple):
         name: of the attribute.
         kind: text; int64 or float64 for a number; the dtype of an array; list of strings, one per
             completion; components or extra.
-        dimension: of an array or list: prompt, completions, tokens, turns, or ends for two per
-            turn.
+        dimension: of an array or list: prompt, completions, tokens, turns, ends for two per turn,
+            or routes for some per token.
         interval: of its numbers, as "[0, 1]"; "" for any.
         meaning: in words.
     """

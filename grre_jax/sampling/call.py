@@ -36,11 +36,15 @@ class SamplerCall:
         max_concurrent: largest number of completions decoded side by side; all if None.
         cache_dtype: dtype of keys and values; the activations' if None.
         steps: most decode steps of one program.
+        routes: record the experts of every token.
 
     Attributes:
         steps: decode steps made so far, a completion's first token included.
         shape: sizes that the programs are compiled for.
         columns: tokens that a slot's ring buffer has room for now.
+        prompt_routes: the indices of prompts that were prefilled together, [shards, some], and the
+            experts of their tokens, [shards, some, length, layers, k]; of those so far, if they are
+            recorded.
 
     Raises:
         ValueError: max_concurrent or cache_dtype is outside its domain.
@@ -54,6 +58,7 @@ class SamplerCall:
         max_concurrent: int | None = None,
         cache_dtype: str | None = None,
         steps: int = STEPS,
+        routes: bool = False,
     ):
         if cache_dtype not in (None, *CACHE_DTYPES):
             raise ValueError(
@@ -71,7 +76,9 @@ class SamplerCall:
             prompt_tokens=batch.prompts.shape[1],
             cache_dtype=cache_dtype or str(weights.dtype),
             steps=steps,
+            routes=routes,
         )
+        self.prompt_routes: list[tuple[np.ndarray, jax.Array]] = []
         self.columns = min(FIRST_COLUMNS, bucket(batch.max_new_tokens))
         self._next, self._order = np.zeros(self.shape.shards, np.int64), 0
         self._state = engine.new_state(self.shape, weights, self.columns)
@@ -154,9 +161,11 @@ class SamplerCall:
             self._next[shard] += len(taken)
         new, tokens = self.batch.prompt_slots(which, self._order)
         self._order += batch
-        self._state = engine.prefill(
+        self._state, routes = engine.prefill(
             self.shape, self.weights, self._state, self._rotary, new, tokens, slots
         )
+        if routes is not None:
+            self.prompt_routes.append((which, routes))
 
 
 def call_shape(
@@ -169,6 +178,7 @@ def call_shape(
     prompt_tokens: int,
     cache_dtype: str,
     steps: int = STEPS,
+    routes: bool = False,
 ) -> Shape:
     """Returns the sizes that the programs of a call are compiled for.
 
@@ -181,6 +191,7 @@ def call_shape(
         prompt_tokens: room for a prompt.
         cache_dtype: name of the dtype of keys and values.
         steps: most decode steps of one program.
+        routes: record the experts of every token.
     """
     slots = prompts * samples
     if max_concurrent is not None:
@@ -195,6 +206,7 @@ def call_shape(
         resident=resident,
         prompt_tokens=prompt_tokens,
         cache_dtype=cache_dtype,
+        routes=routes,
     )
 
 

@@ -38,6 +38,8 @@ class SamplingConfig(SamplingParams):
         weight_dtype: rounds the matrices that sample, with a scale per output, from the policy's
             weights whenever they change; not rounded if empty. The rounded policy is another
             behaviour policy: its own log-probs are stored.
+        record_routes: store the experts of every token, of a mixture of experts: two bytes for each
+            of a token's experts at each layer. Not of trajectories.
 
     Examples:
         Trajectories of at most 64 tokens, in turns of at most 16:
@@ -58,6 +60,7 @@ class SamplingConfig(SamplingParams):
     max_concurrent: Count = 0
     cache_dtype: Literal["float32", "bfloat16", "int8", ""] = ""
     weight_dtype: Literal["int8", "fp8", ""] = ""
+    record_routes: bool = False
 
     @property
     def of_turn(self) -> SamplingConfig:

@@ -20,16 +20,18 @@ ROWS_WITHOUT_LIMIT = 256
 USABLE = 0.9
 
 
-def weights_bytes(model: ModelConfig, dtype: str, tensor: int) -> float:
-    """Bytes on a device of the weights as decoding reads them: whole but along `tensor`.
+def weights_bytes(model: ModelConfig, dtype: str, tensor: int, expert: int = 1) -> float:
+    """Bytes on a device of the weights as decoding reads them: whole but along `tensor` and
+    `expert`.
 
     Args:
         model: shape of the model.
         dtype: of the matrices.
         tensor: devices that heads, hidden units and the vocabulary are cut over.
+        expert: devices that experts are cut over.
     """
     embedding = 0 if model.tie_embeddings else model.vocab_size * model.hidden_size
-    return (model.num_parameters - embedding) * _size(dtype) / tensor
+    return (model.parameters_on(expert) - embedding) * _size(dtype) / tensor
 
 
 def token_bytes(model: ModelConfig, cache_dtype: str, tensor: int) -> float:

@@ -21,8 +21,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt16
 
+from grre_jax.models.config import ModelConfig
+from grre_jax.models.experts import UNKNOWN
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling.call import SamplerCall
@@ -57,6 +59,10 @@ class Samples:
             importance ratios use. In nats, as the other log-probs.
         sampling_logprobs: [B, K, T] under the distribution that was drawn from (truncated).
         policy_logprobs: [B, K, T] under the plain policy at temperature 1.
+        prompt_routes: [B, P, layers, k] experts of the prompts' tokens at every layer; None if they
+            were not recorded.
+        routes: [B, K, T, layers, k] likewise of the completions'; `models.experts.UNKNOWN` for the
+            last token, which no expert saw.
     """
 
     tokens: Int[Array, "prompts samples time"]
@@ -65,6 +71,8 @@ class Samples:
     behavior_logprobs: Float[Array, "prompts samples time"]
     sampling_logprobs: Float[Array, "prompts samples time"]
     policy_logprobs: Float[Array, "prompts samples time"]
+    prompt_routes: UInt16[Array, "prompts length layers k"] | None = None
+    routes: UInt16[Array, "prompts samples time layers k"] | None = None
 
     @property
     def kept_mass(self) -> Float[Array, "prompts samples time"]:
@@ -89,6 +97,7 @@ def sample(
     max_concurrent: int | None = None,
     cache_dtype: str | None = None,
     decode: Callable[[list[int]], str] | None = None,
+    routes: bool = False,
 ) -> Samples:
     """Draws completions of each prompt.
 
@@ -108,6 +117,7 @@ def sample(
         cache_dtype: "float32", "bfloat16" or "int8" for the KV cache; the activations' if None.
         decode: the tokenizer's, from token ids to text; needed with params.stop. Completions are
             cut after they are drawn, so tokens beyond a stop string cost time.
+        routes: record the experts of every token, of a mixture of experts.
 
     Returns:
         Completions [prompts, K, params.max_new_tokens]; NumPy arrays if params.stop is given.
@@ -137,9 +147,15 @@ def sample(
     weights, batch, distribution = prepare_call(
         model, prompts, params, key, group_size, prompt_lengths, eos_ids, positions, attempt, limits
     )
-    out = _no_samples(batch)
-    for trace in SamplerCall(weights, batch, distribution, max_concurrent, cache_dtype):
+    config = weights.model.config
+    if routes and not config.num_experts:
+        raise ValueError("routes must be False for a model without experts, got True")
+    out = _no_samples(batch, config if routes else None)
+    call = SamplerCall(weights, batch, distribution, max_concurrent, cache_dtype, routes=routes)
+    for trace in call:
         out = _collected(out, trace)
+    for which, of_prompts in call.prompt_routes:
+        out = _with_prompts(out, which, of_prompts)
     samples = _finished(out, batch.given)
     return cut_at_stops(jax.device_get(samples), params.stop, decode) if params.stop else samples
 
@@ -210,7 +226,7 @@ def cut_at_stops(
         name: np.where(live, (x := getattr(samples, name)), np.zeros((), x.dtype))
         for name in ("tokens", *(f"{score}_logprobs" for score in SCORES))
     }
-    return Samples(lengths=lengths, finish_reasons=reasons, **per_token)
+    return dataclasses.replace(samples, lengths=lengths, finish_reasons=reasons, **per_token)
 
 
 def compiled_programs() -> dict[str, int]:
@@ -224,34 +240,48 @@ def compiled_programs() -> dict[str, int]:
 # ---- draws by completion
 
 
-def _no_samples(batch: PromptBatch) -> dict[str, Array]:
+def _no_samples(batch: PromptBatch, config: ModelConfig | None) -> dict[str, Array]:
+    """Returns the results before anything is drawn; with routes if the config is given."""
     shape = (batch.shards, batch.prompts_per_shard, batch.samples)
-    return _zeros(shape, batch.max_new_tokens)
+    of_token = () if config is None else (config.num_layers, config.experts_per_token)
+    return _zeros(shape, batch.max_new_tokens, batch.prompts.shape[1], of_token)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _zeros(shape: tuple[int, ...], time: int) -> dict[str, Array]:
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _zeros(
+    shape: tuple[int, ...], time: int, prompt: int, of_token: tuple[int, ...]
+) -> dict[str, Array]:
     out = {
         "tokens": jnp.zeros((*shape, time), jnp.int32),
         "lengths": jnp.zeros(shape, jnp.int32),
         "finish": jnp.zeros(shape, jnp.int32),
     }
     out |= {name: jnp.zeros((*shape, time), jnp.float32) for name in SCORES}
+    if of_token:
+        sizes = {"routes": (*shape, time), "prompt_routes": (*shape[:2], prompt)}
+        for name, size in sizes.items():
+            out[name] = jnp.full((*size, *of_token), UNKNOWN, jnp.uint16)
     return {name: meshes.constrain(x, "rows") for name, x in out.items()}
 
 
 @partial(jax.jit, donate_argnums=0)
 def _collected(out: dict[str, Array], trace: Trace) -> dict[str, Array]:
     """Writes the trace's draws to their completions."""
-    shards, prompts, samples, _ = out["tokens"].shape
+    shards, prompts, samples, time = out["tokens"].shape
 
-    def one(out, integers, scores):
+    def one(out, integers, scores, routes):
         tokens, prompt, drawn_sample, index, code = (integers[:, i].reshape(-1) for i in range(5))
         prompt = jnp.where(prompt == NONE, prompts, prompt)
         at = (prompt, drawn_sample, index)
         ended = (jnp.where(code == RUNNING, prompts, prompt), drawn_sample)
         new = {"tokens": tokens} | {name: scores[:, i].reshape(-1) for i, name in enumerate(SCORES)}
         new = {name: out[name].at[at].set(x, mode="drop") for name, x in new.items()}
+        if routes is not None:
+            # Those of the token before, which the draw continued.
+            before = (prompt, drawn_sample, jnp.where(index > 0, index - 1, time))
+            routes = routes.reshape(-1, *routes.shape[2:])
+            new["routes"] = out["routes"].at[before].set(routes, mode="drop")
+            new["prompt_routes"] = out["prompt_routes"]
         return new | {
             "lengths": out["lengths"].at[ended].set(index + 1, mode="drop"),
             "finish": (
@@ -261,7 +291,16 @@ def _collected(out: dict[str, Array], trace: Trace) -> dict[str, Array]:
             ),
         }
 
-    return jax.vmap(one)(out, jnp.moveaxis(trace.integers, 2, 0), jnp.moveaxis(trace.scores, 2, 0))
+    integers, scores = (jnp.moveaxis(x, 2, 0) for x in (trace.integers, trace.scores))
+    routes = None if trace.routes is None else jnp.moveaxis(trace.routes, 1, 0)
+    return jax.vmap(one)(out, integers, scores, routes)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _with_prompts(out: dict[str, Array], which: Array, routes: Array) -> dict[str, Array]:
+    """Writes the experts of some prompts' tokens; `which` is out of range for none."""
+    put = jax.vmap(lambda old, i, new: old.at[i].set(new, mode="drop"))
+    return out | {"prompt_routes": put(out["prompt_routes"], which, routes)}
 
 
 @partial(jax.jit, static_argnums=1)
@@ -275,4 +314,6 @@ def _finished(out: dict[str, Array], given: int) -> Samples:
         flat["behavior"],
         flat["sampling"],
         flat["policy"],
+        flat.get("prompt_routes"),
+        flat.get("routes"),
     )

@@ -14,6 +14,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from grre_jax import models, objectives, parallel, tasks
+from grre_jax.domains import ConfigError
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models.checkpoints import adapters
 from grre_jax.models.config import ModelConfig
@@ -143,6 +144,7 @@ def build(config: Config) -> Parts:
     except ValueError as error:
         raise UsageError(str(error)) from error
     model = build_model(config, tokenizer, mesh)
+    shape = with_routes(config, model.config, shape)
     return Parts(config, task, tokenizer, model, objective, mesh, shape)
 
 
@@ -208,6 +210,29 @@ def _check_data(config: Config, objective: objectives.Objective) -> None:
             f"objective {objective.name} needs the age of the data in policy versions, and {stored}"
             " has another run's versions: choose an objective without it, such as grpo"
         )
+
+
+def with_routes(config: Config, model: ModelConfig, shape: BatchShape) -> BatchShape:
+    """Returns the shape of a run's batches with the routes that it replays.
+
+    Raises:
+        ConfigError: a field on experts does not fit the model or another field.
+    """
+    training, records = config.training, config.sampling.record_routes
+    fields = {
+        "sampling.record_routes": records,
+        "training.replay_routes": training.replay_routes,
+        "training.router_balance": training.router_balance,
+    }
+    for name, value in fields.items():
+        if value and not model.num_experts:
+            raise ConfigError(name, "off for a model without experts", value)
+    if training.replay_routes and config.samples and not records:
+        domain = "true beside training.replay_routes, of a run that samples"
+        raise ConfigError("sampling.record_routes", domain, records)
+    if not training.replay_routes:
+        return shape
+    return dataclasses.replace(shape, routes=(model.num_layers, model.experts_per_token))
 
 
 def build_tokenizer(config: Config, task: tasks.Task) -> tasks.Tokenizer:
@@ -303,7 +328,10 @@ def _base_model(config: Config, tokenizer: tasks.Tokenizer, mesh: Mesh | None) -
 
 def _new_shape(source: ModelSource, tokenizer: tasks.Tokenizer) -> ModelConfig:
     sizes = ("hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads")
-    given = {name: getattr(source, name) for name in (*sizes, "head_dim")}
+    sizes += ("head_dim", "num_experts", "experts_per_token")
+    given: dict[str, Any] = {name: getattr(source, name) for name in sizes}
+    if source.num_experts:
+        given |= {"family": "mixtral"}
     eos_ids = tuple(tokenizer.eos_ids)
     try:
         return ModelConfig(vocab_size=tokenizer.vocab_size, eos_ids=eos_ids, **given)

@@ -182,8 +182,9 @@ def _run(
             console,
             begun,
         )
-        schedule = config.optimizer.schedule()
-        state = learner.learn(state, make_train_step(graph, optimizer, schedule, parts.mesh))
+        schedule, balance = config.optimizer.schedule(), config.training.router_balance
+        step = make_train_step(graph, optimizer, schedule, parts.mesh, balance)
+        state = learner.learn(state, step)
         checkpoints.save(state, wait=True)
         checkpoints.close()
         _conclude(plan, graph, state, log, console)

@@ -5,19 +5,50 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
+import optax.contrib
 from jaxtyping import Array
 
 from grre_jax.domains import ConfigError, Count, NonNegative, Record
+
+# Muon's updates have this root mean square for matrices of any shape, as AdamW's nearly have, so
+# that learning rates carry over (arXiv 2502.16982).
+MUON_RMS = 0.2
+
+
+def _muon(config: OptimizerConfig, rate: optax.Schedule, decay: dict) -> Any:
+    """Returns Muon for the matrices of layers, each by itself, and NAdamW for all else."""
+
+    def matrices(params):
+        each = optax.contrib.MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
+        return jax.tree_util.tree_map_with_path(
+            lambda path, _: each if str(path[-1].key).endswith("_proj") else None, params
+        )
+
+    # The rate -1 leaves the direction as it is. Decay and rate follow, since Optax's Muon has no
+    # mask for the decay of what it leaves to Adam.
+    direction = optax.contrib.muon(
+        -1.0,
+        beta=config.b1,
+        eps=config.eps,
+        adam_b1=config.b1,
+        adam_b2=config.b2,
+        muon_weight_dimension_numbers=matrices,
+        consistent_rms=MUON_RMS,
+    )
+    decayed = optax.add_decayed_weights(**decay)
+    return optax.chain(direction, decayed, optax.scale_by_learning_rate(rate))
+
 
 # By Optax's name; arguments: configuration, schedule, weight decay and the mask of its matrices.
 OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "adamw": lambda c, rate, decay: optax.adamw(rate, c.b1, c.b2, c.eps, **decay),
     "nadamw": lambda c, rate, decay: optax.nadamw(rate, c.b1, c.b2, c.eps, **decay),
+    "muon": _muon,
     "lion": lambda c, rate, decay: optax.lion(rate, c.b1, c.b2, **decay),
     "sgd": lambda c, rate, decay: optax.chain(
         optax.add_decayed_weights(**decay), optax.sgd(rate, momentum=c.b1 or None)
@@ -45,7 +76,9 @@ class OptimizerConfig(Record):
 
     Args:
         name: the optimizer of Optax. "sgd" has momentum b1; "adafactor" keeps factored second
-            moments, which are small, with decay rate b2.
+            moments, which are small, with decay rate b2; "muon" (arXiv 2502.16982) orthogonalises
+            the momentum, of decay rate b1, of each matrix of a layer (queries, keys and values are
+            one), and is "nadamw" for embedding, head, norms, biases and LoRA.
         learning_rate: learning rate at the end of the warm-up.
         warmup_steps: steps over which the learning rate rises from 0; the first step already moves.
         decay: how the learning rate falls after the warm-up.
@@ -56,8 +89,8 @@ class OptimizerConfig(Record):
         clip_norm: largest global gradient norm; 0 turns the clip off.
         b1: decay rate of the first moment; momentum of "sgd"; "adafactor" has none.
         b2: decay rate of the second moment; "sgd" has none.
-        eps: term added to the denominator of the update of "adamw" and "nadamw"; the others have
-            none.
+        eps: term added to the denominator of the update of "adamw", "nadamw" and "muon"; the
+            others have none.
         weight_decay: decoupled weight decay, on matrices only.
         ess_exponent: power of min(1, effective_sample_size_responses / ess_base) by which every
             update is multiplied, as VCPO scales its learning rate
@@ -70,7 +103,7 @@ class OptimizerConfig(Record):
         ValueError: at construction, naming the field and its domain.
     """
 
-    name: Literal["adamw", "nadamw", "lion", "sgd", "adafactor"] = "adamw"
+    name: Literal["adamw", "nadamw", "muon", "lion", "sgd", "adafactor"] = "adamw"
     learning_rate: NonNegative = 1e-6
     warmup_steps: Count = 0
     decay: Literal["none", "linear", "cosine"] = "none"

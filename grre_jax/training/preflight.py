@@ -146,6 +146,9 @@ def check_prompts(parts: build.Parts) -> None:
     if environment and config.sampling.cache_dtype == "int8":
         domain = f"empty or bfloat16 for task {config.task.name}, which has environments"
         raise ConfigError("sampling.cache_dtype", domain, config.sampling.cache_dtype)
+    if environment and config.sampling.record_routes:
+        domain = f"false for task {config.task.name}, which has environments"
+        raise ConfigError("sampling.record_routes", domain, True)
     if not config.samples:
         return
     first = config.schedule.sampled(0, config.training.steps)

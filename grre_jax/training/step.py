@@ -68,7 +68,7 @@ def _loss_batch(
 
 _OPTIONAL = ("old_logprobs", "ref_logprobs", "prox_logprobs", "turns")
 _INPUTS = ("tokens", "positions", "segment_ids", "prefix_ids", "sources")  # of the model
-_TOKEN_FIELDS = (*_INPUTS, "mask", "response_ids", *_OPTIONAL)
+_TOKEN_FIELDS = (*_INPUTS, "mask", "response_ids", *_OPTIONAL, "routes")
 
 
 def _micro_batch(batch: PackedBatch, i: Any) -> PackedBatch:
@@ -79,11 +79,25 @@ def _micro_batch(batch: PackedBatch, i: Any) -> PackedBatch:
 
 
 def _logprobs(
-    graph: Any, params: Any, micro: PackedBatch, temperature: Array, with_entropy: bool
+    graph: Any,
+    params: Any,
+    micro: PackedBatch,
+    temperature: Array,
+    *,
+    everything: bool = False,
+    replays: bool = True,
 ) -> Any:
-    model, inputs = nnx.merge(graph, params), (getattr(micro, name) for name in _INPUTS)
-    options = {"with_entropy": with_entropy, "scored": micro.mask}
-    return token_logprobs(model, *inputs, temperature=temperature, **options)
+    """Returns log-probs, or a tuple of them, the entropies and the routing if `everything`."""
+    model = nnx.merge(graph, params)
+    return token_logprobs(
+        model,
+        *(getattr(micro, name) for name in _INPUTS),
+        temperature=temperature,
+        with_entropy=everything,
+        with_router=everything,
+        scored=micro.mask,
+        routes=micro.routes if replays else None,
+    )
 
 
 def _if_filled(batch: PackedBatch, i: Any, run: Callable, otherwise: Any) -> Any:
@@ -93,12 +107,15 @@ def _if_filled(batch: PackedBatch, i: Any, run: Callable, otherwise: Any) -> Any
     return jax.lax.cond(batch.mask[i].any(), run, lambda carry: carry, otherwise)
 
 
-def _all_logprobs(graph: Any, params: Any, batch: PackedBatch, temperature: Array) -> Array:
+def _all_logprobs(
+    graph: Any, params: Any, batch: PackedBatch, temperature: Array, replays: bool = True
+) -> Array:
     """Returns log-probs [micro-batches, rows, row tokens] of the whole step, without a gradient."""
 
     def forward(i):
         def run(_):
-            found = _logprobs(graph, params, _micro_batch(batch, i), temperature, False)
+            micro = _micro_batch(batch, i)
+            found = _logprobs(graph, params, micro, temperature, replays=replays)
             return found.astype(jnp.float32)
 
         return _if_filled(batch, i, run, jnp.zeros(batch.mask.shape[1:], jnp.float32))
@@ -137,6 +154,7 @@ def loss_and_gradient(
     key: Array,
     reference: Any = None,
     frozen: Any = None,
+    router_balance: float = 0.0,
 ) -> tuple[Array, Any, Metrics]:
     """Computes loss, gradient and metrics of a whole step, micro-batch by micro-batch.
 
@@ -149,14 +167,15 @@ def loss_and_gradient(
         reference: the trained parameters of the reference policy, if the objective requires
             `ref_logprobs` and the batch has none.
         frozen: the parameters that are not trained, which the reference policy shares.
+        router_balance: factor of the load-balancing loss of a mixture of experts.
 
     Returns:
         The loss [], the gradient with respect to `params`, and scalars by name.
     """
     if "ref_logprobs" in objective.requires and batch.ref_logprobs is None:
-        batch = dataclasses.replace(
-            batch, ref_logprobs=_all_logprobs(graph, full(reference, frozen), batch, temperature)
-        )
+        # The reference policy has routes of its own.
+        logprobs = _all_logprobs(graph, full(reference, frozen), batch, temperature, replays=False)
+        batch = dataclasses.replace(batch, ref_logprobs=logprobs)
     shaped = objectives.shape_data(
         objective,
         batch.rewards,
@@ -170,13 +189,24 @@ def loss_and_gradient(
     tokens = jnp.maximum(batch.mask.sum(), 1)
 
     def micro_loss(params, micro: PackedBatch):
-        logprobs, entropy = _logprobs(graph, full(params, frozen), micro, temperature, True)
+        logprobs, entropy, router = _logprobs(
+            graph, full(params, frozen), micro, temperature, everything=True
+        )
         loss, metrics = objectives.policy_loss(
             objective, logprobs, _loss_batch(micro, shaped, logprobs), stats
         )
         entropy = jnp.where(micro.mask, jax.lax.stop_gradient(entropy), 0.0).sum() / tokens
         logprobs = jax.lax.stop_gradient(logprobs).astype(jnp.float32)
-        return loss, (metrics | {"entropy": entropy}, logprobs)
+        metrics |= {"entropy": entropy}
+        if router is not None:
+            share = micro.mask.sum() / tokens
+            imbalance = router.imbalance * share
+            loss = loss + router_balance * imbalance
+            metrics |= {"router_imbalance": jax.lax.stop_gradient(imbalance)}
+            if micro.routes is not None:
+                replayed = jnp.maximum(router.replayed.sum(), 1)
+                metrics |= {"router_gap": router.differing.sum() / replayed * share}
+        return loss, (metrics, logprobs)
 
     loss, grads, metrics, logprobs = _over_micro_batches(micro_loss, params, batch)
     return loss, grads, metrics | objectives.batch_diagnostics(logprobs, _loss_batch(batch, shaped))
@@ -250,6 +280,7 @@ def make_train_step(
     optimizer: optax.GradientTransformation,
     schedule: optax.Schedule,
     mesh: Mesh | None = None,
+    router_balance: float = 0.0,
 ) -> Callable[..., tuple[TrainState, Metrics]]:
     """Returns the compiled step; the same function for the same arguments.
 
@@ -262,6 +293,7 @@ def make_train_step(
         mesh: of the new state, which is laid out over it as the first one was. Otherwise the
             partitioner would choose another layout after the first step, compile the step again,
             and round otherwise than a resumed run.
+        router_balance: as for `loss_and_gradient`.
 
     Returns:
         A function `(state, batch, objective, temperature, key, reference=None, frozen=None) ->
@@ -280,7 +312,15 @@ def make_train_step(
         key = jax.random.fold_in(key, state.step)
         with meshes.use(mesh):
             loss, grads, metrics = loss_and_gradient(
-                graph, state.params, batch, objective, temperature, key, reference, frozen
+                graph,
+                state.params,
+                batch,
+                objective,
+                temperature,
+                key,
+                reference,
+                frozen,
+                router_balance,
             )
         share = metrics.get("effective_sample_size_responses", 1.0)
         updates, opt_state = optax.with_extra_args_support(optimizer).update(

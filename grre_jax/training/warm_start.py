@@ -79,7 +79,8 @@ def warm_start(
     )
     imitate = objectives.algorithm("asymre", beta=1.0)
     optimizer = training_optimizer.make_optimizer(warm.optimizer)
-    step_fn = make_train_step(graph, optimizer, warm.optimizer.schedule(), parts.mesh)
+    schedule, balance = warm.optimizer.schedule(), config.training.router_balance
+    step_fn = make_train_step(graph, optimizer, schedule, parts.mesh, balance)
     state = training_state.fresh(params, optimizer, parts.mesh)
     progress = reporting.TrainingProgress(
         warm.steps,

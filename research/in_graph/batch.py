@@ -163,7 +163,7 @@ def draw(
     slots, padded = batch.prompt_slots(every_slot, 0)
     state = engine.new_state(shape, weights, limit)
     rotary = engine.prompt_rotary(scale.model_config, prompt_tokens)
-    state = engine.prefill(shape, weights, state, rotary, slots, padded, every_slot)
+    state, _ = engine.prefill(shape, weights, state, rotary, slots, padded, every_slot)
     distribution, none = SamplingDistribution(Temperature(temperature)), np.zeros(1, np.int32)
     state, first, _ = engine.advance(
         shape, weights, state, distribution, batch.eos, none, np.int32(0), True

@@ -20,7 +20,7 @@ def adapted(config, scale=0.2, **options):
     """A model whose A and B are all random."""
     model = models.init(SHAPE, lora=config, **options)
     random = np.random.default_rng(1)
-    for name in lora.parameter_names(config):
+    for name in lora.parameter_names(SHAPE, config):
         value = getattr(model.layers, name)
         value[...] = jnp.asarray(random.normal(scale=scale, size=value.shape), value.dtype)
     return model
@@ -33,7 +33,7 @@ def logits(model):
 def test_the_base_is_what_it_is_without_and_b_starts_at_zero():
     base, model = models.init(SHAPE, 7), models.init(SHAPE, 7, lora=LoraConfig(3))
     expected, found = models.parameters(base), models.parameters(model)
-    names = lora.parameter_names(LoraConfig(3))
+    names = lora.parameter_names(SHAPE, LoraConfig(3))
     assert found.keys() - expected.keys() == {f"layers.{name}" for name in names}
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name])
@@ -65,7 +65,7 @@ def test_merged_equals_separate_and_every_projection_gets_its_own_term(targets, 
             old, new = (
                 layout.split(SHAPE, parameter, p[f"layers.{parameter}"][i]) for p in (before, after)
             )
-            for number, piece in enumerate(layout.pieces(parameter)):
+            for number, piece in enumerate(layout.pieces(SHAPE, parameter)):
                 weight = old[number]
                 if piece in targets:
                     name = f"layers.{piece.removesuffix('_proj')}_lora"

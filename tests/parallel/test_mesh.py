@@ -50,7 +50,11 @@ def eight():
 
 
 def test_eight_devices_make_meshes_and_cut_by_the_rules(eight):
-    for name, *shape in (("default", 8, 1, 1, 1), ("cut", 2, 2, 2, 1), ("some", 2, 1, 2, 1)):
+    for name, *shape in (
+        ("default", 8, 1, 1, 1, 1),
+        ("cut", 2, 2, 1, 2, 1),
+        ("some", 2, 1, 1, 2, 1),
+    ):
         assert eight[name] == dict(zip(AXES, shape, strict=True))
     assert eight["row_devices"] == 4
     specs = {
@@ -83,8 +87,8 @@ def test_axes_have_a_least_size():
 
 def test_eight_devices_refuse_other_products(eight):
     for name, shape in {
-        "three": "data=2 x fsdp=3 x tensor=1",
-        "four": "data=4 x fsdp=1 x tensor=1",
+        "three": "data=2 x fsdp=3 x expert=1 x tensor=1",
+        "four": "data=4 x fsdp=1 x expert=1 x tensor=1",
         "sixteen": "data=1 x fsdp=16",
     }.items():
         assert shape in eight[name]

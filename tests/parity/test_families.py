@@ -108,6 +108,26 @@ def seed_oss(random, sizes):
     return bias(random, sizes) | out | {"attention_dropout": 0.0} | scaling(random, sizes)
 
 
+def experts(random, sizes):
+    count = int(random.integers(3, 7))
+    return {
+        "num_experts": count,
+        "num_experts_per_tok": int(random.integers(1, count)),
+        "norm_topk_prob": bool(random.integers(2)),
+    }
+
+
+def mixtral(random, sizes):
+    found = experts(random, sizes)
+    del found["norm_topk_prob"]
+    return {"num_local_experts": found.pop("num_experts")} | found | window(random, sizes)
+
+
+def qwen3_moe(random, sizes):
+    width = {"moe_intermediate_size": int(random.integers(20, 50))}
+    return experts(random, sizes) | width | bias(random, sizes)
+
+
 DRAWN = {
     "mistral": lambda *a: window(*a) | scaling(*a),
     "ministral": lambda *a: listed(*a) | scaling(*a),
@@ -125,6 +145,9 @@ DRAWN = {
     "smollm3": smollm3,
     "helium": bias,
     "ernie4_5": scaling,
+    "qwen3_moe": lambda *a: qwen3_moe(*a) | scaling(*a),
+    "olmoe": lambda *a: experts(*a) | bias(*a) | scaling(*a),
+    "mixtral": mixtral,
 }
 
 
@@ -135,7 +158,8 @@ def draw_config(family, seed):
     head_dim = int(random.choice([10, 20]))
     sizes = dict(
         vocab_size=int(random.integers(50, 90)),
-        hidden_size=heads * (head_dim if family == "helium" else int(random.choice([6, 8]))),
+        hidden_size=heads
+        * (head_dim if family in ("helium", "olmoe") else int(random.choice([6, 8]))),
         intermediate_size=int(random.integers(20, 50)),
         num_hidden_layers=2 if DRAWS == 1 else int(random.integers(2, 4)),
         num_attention_heads=heads,
@@ -158,7 +182,10 @@ def theirs(request, family):
     seed = request.param
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(
-        draw_config(family, seed), dtype=torch.float32, attn_implementation="eager"
+        draw_config(family, seed),
+        dtype=torch.float32,
+        attn_implementation="eager",
+        experts_implementation="eager",  # the others know no float64
     ).eval()
     centre = 0 if "gemma" in family else 1  # Gemma's norms multiply by 1 + weight
     with torch.no_grad():
@@ -197,8 +224,27 @@ def theirs_of(model, tokens):
     full = torch.log_softmax(logits[:, :-1], -1)
     logprobs = torch.gather(full, 2, tokens[:, 1:, None])[:, :, 0]
     logprobs.mean().backward()
-    gradient = {name: p.grad.numpy() for name, p in model.named_parameters()}
-    return logits.detach().numpy(), logprobs.detach().numpy(), gradient
+    return logits.detach().numpy(), logprobs.detach().numpy(), stored_gradients(model)
+
+
+def stored_gradients(model):
+    """Gradients by the names of a checkpoint, where experts are apart."""
+    found = {}
+    for name, p in model.named_parameters():
+        gradient = p.grad.numpy()
+        layer, _, kind = name.partition(".experts.")
+        if model.config.model_type == "mixtral":
+            layer = layer.replace(".mlp", ".block_sparse_moe")
+        if not kind:
+            found[layer] = gradient
+            continue
+        matrices = ("gate_proj", "up_proj") if kind == "gate_up_proj" else ("down_proj",)
+        names = dict(zip(("gate_proj", "down_proj", "up_proj"), ("w1", "w2", "w3"), strict=True))
+        for expert, both in enumerate(gradient):
+            for matrix, value in zip(matrices, np.split(both, len(matrices)), strict=True):
+                own = names[matrix] if model.config.model_type == "mixtral" else matrix
+                found[f"{layer}.experts.{expert}.{own}.weight"] = value
+    return found
 
 
 def close(found, wanted, name=""):
@@ -224,7 +270,10 @@ def test_a_model_of_every_family(theirs, tmp_path, monkeypatch):
     monkeypatch.setattr(export, "MAX_FILE_BYTES", 20_000)
     models.save(ours, tmp_path / "ours")
     again, info = transformers.AutoModelForCausalLM.from_pretrained(
-        tmp_path / "ours", output_loading_info=True, attn_implementation="eager"
+        tmp_path / "ours",
+        output_loading_info=True,
+        attn_implementation="eager",
+        experts_implementation="eager",
     )
     assert not any(info.values()), info
     assert type(again) is type(theirs)

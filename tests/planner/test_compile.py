@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
 
 from grre_jax import config as configs
@@ -136,16 +137,22 @@ def test_without_the_tpu_compiler_the_command_fails_with_usage(default, monkeypa
 
 @pytest.mark.parametrize(
     ("name", "chips"),
-    [("qwen2_5_7b_v5e_256", 256), ("llama3_1_8b_v5p_64", 64), ("qwen2_5_1_5b_v5e_4", 4)],
+    [
+        ("qwen2_5_7b_v5e_256", 256),
+        ("llama3_1_8b_v5p_64", 64),
+        ("qwen2_5_1_5b_v5e_4", 4),
+        ("qwen3_30b_a3b_v5p_64", 64),
+    ],
 )
 def test_the_pod_configurations_fill_their_chips(name, chips):
     config = configs.load_file(Path(__file__).parents[2] / "configs" / "pods" / f"{name}.py")
     mesh = config.mesh
-    assert config.name == name and mesh.data * mesh.fsdp * mesh.tensor * mesh.sequence == chips
+    axes = (mesh.data, mesh.fsdp, mesh.expert, mesh.tensor, mesh.sequence)
+    assert config.name == name and np.prod(axes) == chips
     sampling, training = config.sampling, config.training
     sizes = (training.prompts_per_step, sampling.group_size)
     sizes += (sampling.max_prompt_tokens, sampling.max_new_tokens)
-    devices = mesh.data * mesh.fsdp
+    devices = mesh.data * mesh.fsdp * mesh.expert
     shape = BatchShape.of_run(*sizes, training.pack_length, training.packs_per_microbatch, devices)
     # Every row of every micro-batch holds something when all completions reach their limit.
     assert shape.rows * shape.micro_batches == 96 * 8 // ((shape.pack_length - 256) // 1024)

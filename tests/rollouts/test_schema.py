@@ -45,6 +45,7 @@ def test_text_only_group_has_the_defaults_of_unknown_origin():
         ("turn_texts", [0, 1, 2, 4, 0, 1, 2, 3]),
         ("turn_rewards", [0, float("nan"), 0, 0]),
         ("environment", 1),
+        ("routes", [1, 2, 3]),
     ],
 )
 def test_a_wrong_field_is_named(make_group, field, value):

@@ -42,6 +42,9 @@ def test_build(make_config, tmp_path):
         ("--training.pack_length 2", "pack_length"),
         ("--objective.name grpo --objective.stored reference", "objective.stored"),
         ("--model.template_arguments.thinking false", "model.template_arguments"),
+        ("--training.replay_routes true", "training.replay_routes"),  # of a dense model
+        ("--model.num_experts 2 --training.replay_routes true", "sampling.record_routes"),
+        ("--model.num_experts 2 --model.experts_per_token 3", "model.experts_per_token"),
         ("--task.name mine.py:build", "model.path"),  # a task without a tokenizer
     ],
 )

@@ -96,6 +96,19 @@ def test_every_optimiser_descends_and_decays_matrices_alone(name):
     assert not np.any(updates["norm"]) and not np.any(updates["qkv_bias"])
 
 
+def test_muon_makes_every_matrix_orthogonal():
+    random = np.random.default_rng(0)
+    gradients = {"up_proj": random.normal(size=(2, 3, 5, 9)), "embed": random.normal(size=(5, 9))}
+    gradients = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), gradients)
+    optimizer = make_optimizer(OptimizerConfig(name="muon", learning_rate=0.5, clip_norm=0.0))
+    updates, _ = optimizer.update(gradients, optimizer.init(gradients), gradients)
+    # Singular values near 1 (Newton-Schulz: within 0.3), times 0.2 sqrt(9) and the learning rate.
+    values = np.linalg.svd(np.asarray(updates["up_proj"]), compute_uv=False) / (0.2 * 3 * 0.5)
+    np.testing.assert_allclose(values, 1, atol=0.35)
+    # Adam's first step is the gradient's sign, times what looking ahead makes of it.
+    np.testing.assert_allclose(updates["embed"] / -np.sign(gradients["embed"]), 0.7368, rtol=1e-3)
+
+
 @pytest.mark.parametrize(
     "decay, middle, last", [("linear", 1.1, 0.2), ("cosine", 1.1, 0.2), ("none", 2.0, 2.0)]
 )

@@ -106,7 +106,7 @@ def save_adapter(model: Transformer, path: str | os.PathLike, *, base: str) -> P
             " PEFT's format has apart: write the whole model"
         )
     tensors: dict[str, np.ndarray] = {}
-    for name in lora.parameter_names(model.lora):
+    for name in lora.parameter_names(model.config, model.lora):
         for layer, value in enumerate(processes.fetch(getattr(model.layers, name)[...])):
             tensors[_tensor_name(name, layer)] = np.ascontiguousarray(value.T)
     for name in sorted(model.saved):
@@ -124,8 +124,11 @@ def save_adapter(model: Transformer, path: str | os.PathLike, *, base: str) -> P
 
 
 def _fused_targets(config: ModelConfig, terms: LoraConfig) -> list[str]:
-    """Returns the projections with a term that are parts of a tensor of the family."""
+    """Returns the projections with a term that are parts of a tensor of the family, or of experts,
+    which are such parts in transformers.
+    """
     parts = {part for whole in FAMILIES[config.family].fused.values() for part in whole}
+    parts |= {"gate_proj", "up_proj", "down_proj"} if config.num_experts else set()
     return [name for name in terms.targets if name in parts]
 
 
@@ -355,7 +358,7 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
     table = model.embed[...]
     expected = {_saved_name(name): table.shape for name in saved}
     layers = range(model.config.num_layers)
-    for name in lora.parameter_names(config):
+    for name in lora.parameter_names(model.config, config):
         projection, _, half = name.split("_")
         fan_in, fan_out = lora.sizes(model.config, projection)
         for layer in layers:
@@ -375,7 +378,7 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
         name: jnp.asarray(
             np.stack([adapter.read(_tensor_name(name, layer)).T for layer in layers]), dtype
         )
-        for name in lora.parameter_names(config)
+        for name in lora.parameter_names(model.config, config)
     }
     source = adapter.weights.renamed({families.TOP_NAMES[n]: _saved_name(n) for n in saved})
     # Laid out as the model's embedding.

@@ -38,7 +38,7 @@ READ = {
 UNSUPPORTED = (
     "mlp_bias quantization_config per_layer_config auto_map is_encoder_decoder add_cross_attention"
     " tie_encoder_decoder cross_attention_hidden_size pruned_heads use_mrope rope_interleaved"
-    " use_bidirectional_attention sliding_window use_sliding_window"
+    " use_bidirectional_attention sliding_window use_sliding_window mlp_only_layers clip_qkv"
 ).split()
 # Of a Gemma3ForConditionalGeneration: the fields beside the text model's, and what transformers
 # takes for those that its text_config leaves out.
@@ -73,7 +73,7 @@ HARMLESS = {
     "is the dtype of the stored tensors, whose files state it": ("dtype torch_dtype use_bfloat16"),
     "is for training, whose forward pass draws nothing here": (
         "initializer_range attention_dropout embd_pdrop resid_pdrop residual_dropout"
-        " neftune_noise_alpha"
+        " neftune_noise_alpha router_aux_loss_coef router_jitter_noise output_router_logits"
     ),
     "is padding, which is masked": "pad_token_id",
     "has no effect in these architectures (to transformers 5.23)": (

@@ -42,6 +42,8 @@ LAYER_NAMES = {
     **{f"{p}_bias": f"self_attn.{p}_proj.bias" for p in "qkvo"},
     **{f"{p}_norm": f"self_attn.{p}_norm.weight" for p in "qk"},
     **{f"{p}_proj": f"mlp.{p}_proj.weight" for p in ("gate", "up", "down")},
+    "router_proj": "mlp.gate.weight",
+    **{f"expert_{p}_proj": f"mlp.experts.*.{p}_proj.weight" for p in ("gate", "up", "down")},
 }
 # Names in models that also have norms after the halves of a block.
 FOUR_NORMS = {
@@ -81,7 +83,8 @@ def tensor_name(piece: str, layer: int | None = None, config: ModelConfig | None
     """Returns the name of a tensor in a checkpoint.
 
     Args:
-        piece: name of the parameter, or of one projection of a fused one ("embed", "q_proj", ...).
+        piece: name of the parameter, or of one projection of a fused one ("embed", "q_proj", ...),
+            or of one expert ("expert_up_proj.0", ...).
         layer: index of the layer; None for parameters outside the layers.
         config: the shape of the model; None for a name that is the same in all.
     """
@@ -90,7 +93,8 @@ def tensor_name(piece: str, layer: int | None = None, config: ModelConfig | None
     names = LAYER_NAMES
     if config is not None:
         names = names | (FOUR_NORMS if config.post_norms else {}) | FAMILIES[config.family].names
-    return f"model.layers.{layer}.{names[piece]}"
+    parameter, _, expert = piece.partition(".")
+    return f"model.layers.{layer}.{names[parameter].replace('*', expert)}"
 
 
 def fused(
@@ -257,6 +261,9 @@ def config_from_dict(
         family = _family(values)
         row = FAMILIES[family]
         stored = _checked(values, config_fields.READ | row.fields, config_fields.REQUIRED)
+        for alias, field in row.aliases.items():
+            if alias in stored and stored.setdefault(field, stored[alias]) != stored[alias]:
+                raise ConfigError(alias, f"{field}={stored[field]}, or none", stored[alias])
         values = row.defaults | stored
         heads = values["num_attention_heads"]
         head_dim = values.get("head_dim") or max(1, values["hidden_size"] // heads)
@@ -276,7 +283,7 @@ def config_from_dict(
         return ModelConfig(
             vocab_size=values["vocab_size"],
             hidden_size=values["hidden_size"],
-            intermediate_size=values["intermediate_size"],
+            intermediate_size=values[row.width],
             num_layers=values["num_hidden_layers"],
             num_heads=heads,
             num_kv_heads=values.get("num_key_value_heads") or heads,
@@ -333,7 +340,7 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
         "model_type": model_type(config.family),
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
+        **dict.fromkeys(("intermediate_size", row.width), config.intermediate_size),
         "num_hidden_layers": config.num_layers,
         "num_attention_heads": config.num_heads,
         "num_key_value_heads": config.num_kv_heads,

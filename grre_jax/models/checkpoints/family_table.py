@@ -39,6 +39,8 @@ class Row:
         scalings: kinds of scaling of the rotary frequencies.
         names: tensors of a layer with other names than `families.LAYER_NAMES`.
         fused: tensors of a layer that are the rows of several projections.
+        width: field of the width of a SwiGLU.
+        aliases: fields by other names that files have for them.
         written: fields that are written for programs that need them.
         model_type: if it is not the family's name.
     """
@@ -56,6 +58,8 @@ class Row:
     scalings: tuple[str, ...] = _SCALINGS
     names: dict[str, str] = dataclasses.field(default_factory=dict)
     fused: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    width: str = "intermediate_size"
+    aliases: dict[str, str] = dataclasses.field(default_factory=dict)
     written: dict[str, Any] = dataclasses.field(default_factory=dict)
     model_type: str = ""
 
@@ -112,6 +116,8 @@ _GEMMA2 = Row(
 _QKV_BIAS = {"qkv_bias": "attention_bias"}
 # Else transformers takes the id of the published models, which a small vocabulary lacks.
 _NO_PAD = {"pad_token_id": None}
+_EXPERTS = {"num_experts": "num_experts", "experts_per_token": "num_experts_per_tok"}
+_MIXTURE = {"num_experts": Positive, "num_experts_per_tok": Positive, "norm_topk_prob": bool}
 _GATE_UP = {"mlp.gate_up_proj.weight": ("gate_proj", "up_proj")}
 _GLM = Row(
     "GlmForCausalLM",
@@ -325,6 +331,71 @@ FAMILIES: dict[Family, Row] = {
             "tie_word_embeddings": True,
         },
         theta=5e5,
+    ),
+    "qwen3_moe": Row(
+        "Qwen3MoeForCausalLM",
+        {"qk_norm": True},
+        _BIASES | _EXPERTS | {"normalise_experts": "norm_topk_prob"},
+        _SILU
+        | _KV
+        | _MIXTURE
+        | {
+            "moe_intermediate_size": Positive,
+            "num_local_experts": Positive,
+            "decoder_sparse_step": Literal[1],
+            "max_window_layers": Any,  # no layer slides
+        },
+        {
+            "num_key_value_heads": 4,
+            "max_position_embeddings": 32_768,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "norm_topk_prob": False,
+            "moe_intermediate_size": 768,
+        },
+        width="moe_intermediate_size",
+        aliases={"num_local_experts": "num_experts"},
+    ),
+    "olmoe": Row(
+        "OlmoeForCausalLM",
+        {"qk_norm": True, "whole_qk_norm": True},
+        _BIASES | _EXPERTS | {"normalise_experts": "norm_topk_prob"},
+        _SILU | _KV | _MIXTURE,
+        {
+            "rms_norm_eps": 1e-5,
+            "max_position_embeddings": 4096,
+            "num_experts": 64,
+            "num_experts_per_tok": 8,
+            "norm_topk_prob": False,
+        },
+        written=_NO_PAD,
+    ),
+    "mixtral": Row(
+        "MixtralForCausalLM",
+        {},
+        {"num_experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"},
+        _HEADS
+        | {
+            "num_local_experts": Positive,
+            "num_experts_per_tok": Positive,
+            "sliding_window": Positive | None,
+        },
+        {
+            "num_key_value_heads": 8,
+            "rms_norm_eps": 1e-5,
+            "max_position_embeddings": 131_072,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "sliding_window": None,
+        },
+        "all",
+        theta=1e6,
+        names={
+            "router_proj": "block_sparse_moe.gate.weight",
+            "expert_gate_proj": "block_sparse_moe.experts.*.w1.weight",
+            "expert_up_proj": "block_sparse_moe.experts.*.w3.weight",
+            "expert_down_proj": "block_sparse_moe.experts.*.w2.weight",
+        },
     ),
 }
 

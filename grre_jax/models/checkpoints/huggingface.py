@@ -250,6 +250,9 @@ _LATER = {
     "rotary_share": 1.0,
     "interleaved_rotary": False,
     "rotated_layers": (),
+    "num_experts": 0,
+    "experts_per_token": 1,
+    "normalise_experts": True,
 }
 
 

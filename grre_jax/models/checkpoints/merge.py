@@ -14,7 +14,7 @@ from jaxtyping import Array
 from grre_jax.models import lora
 from grre_jax.models.checkpoints import layout
 from grre_jax.models.config import ModelConfig
-from grre_jax.models.transformer import Transformer, join_groups
+from grre_jax.models.transformer import MATRICES, Transformer, join_groups
 
 
 def merged(model: Transformer) -> Transformer:
@@ -30,18 +30,19 @@ def merged(model: Transformer) -> Transformer:
         return model
     result = nnx.merge(*nnx.split(model))
     layers, config = result.layers, model.config
-    for parameter in ("qkv_proj", "o_proj", "gate_proj", "up_proj", "down_proj"):
-        names = [piece.removesuffix("_proj") for piece in layout.pieces(parameter)]
+    for parameter in (name for name in MATRICES if hasattr(layers, name)):
+        stored = layout.FUSED.get(parameter, (parameter,))
+        names = [piece.removesuffix("_proj") for piece in stored]
         factors = {
             p: (getattr(layers, f"{p}_lora_a")[...], getattr(layers, f"{p}_lora_b")[...])
             for p in names
-            if model.lora.has(p)
+            if hasattr(layers, f"{p}_lora_a")
         }
         if factors:
             weight = getattr(layers, parameter)[...]
             add = _add(model.lora.scale, config, tuple(names), weight.sharding)
             setattr(layers, parameter, nnx.Param(add(weight, factors)))
-    for name in lora.parameter_names(model.lora):
+    for name in lora.parameter_names(config, model.lora):
         delattr(layers, name)
     layers.lora, result.saved = None, frozenset()
     return result

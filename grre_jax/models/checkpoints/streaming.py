@@ -54,7 +54,7 @@ def load_parameter(
             parameter.
     """
     parameter, layered = _split_name(name)
-    shardings: list[Sharding | None] = [None] * len(layout.pieces(parameter))
+    shardings: list[Sharding | None] = [None] * len(layout.pieces(config, parameter))
     if sharding is not None:
         spec = (*sharding.spec, *(None,) * (len(shape) - len(sharding.spec)))
         specs = layout.stored_specs(config, parameter, spec[1:] if layered else spec, sharding.mesh)

@@ -14,10 +14,11 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int, UInt16, UInt32
 
 from grre_jax.models.blocked_attention import Visibility
 from grre_jax.models.config import ModelConfig
+from grre_jax.models.experts import UNKNOWN, Routing
 from grre_jax.models.rotary import Rotary
 from grre_jax.models.transformer import Block, Transformer
 from grre_jax.parallel import mesh as meshes
@@ -119,7 +120,7 @@ def prefill(
     new: PromptSlots,
     tokens: Int[Array, "shards some length"],
     prompt_slot: Int[Array, "shards some"],
-) -> State:
+) -> tuple[State, UInt16[Array, "shards some length layers k"] | None]:
     """Computes some prompts and puts them into prompt slots.
 
     Args:
@@ -127,6 +128,10 @@ def prefill(
         new: [shards, some, ...] the prompts; `started` and `finished` are 0.
         tokens: [shards, some, length] right-padded token ids.
         prompt_slot: [shards, some] slot of each; out of range for a prompt that pads the shape.
+
+    Returns:
+        The state, and the experts of the prompts' tokens, UNKNOWN for padding; None if they are not
+        recorded.
     """
     model = weights.model
     c, flat = model.config, tokens.reshape(-1, tokens.shape[-1])
@@ -134,7 +139,7 @@ def prefill(
     positions = jnp.broadcast_to(jnp.arange(flat.shape[1], dtype=jnp.int32), flat.shape)
     visibility = Visibility.of(jnp.where(positions < lengths[:, None], 1, 0), positions)
     at_end, last_layer = (lengths - 1)[:, None, None], c.num_layers - 1
-    x, filled = model.embed_tokens(flat), []
+    x, filled, routes = model.embed_tokens(flat), [], []
     for i, (block, held) in enumerate(
         zip(weights.blocks, state.own if shape.prompt_in_ring else state.prefix, strict=True)
     ):
@@ -145,12 +150,15 @@ def prefill(
         put_in = held.begin(new_tokens) if in_ring else held.put_slots(prompt_slot, new_tokens)
         filled.append(_on_mesh(put_in))
         attended = block.attend(q, k, v, visibility, slides)
-        if i == last_layer:  # after it only the last token is needed
+        # After the last layer only the last token is needed.
+        if i == last_layer and not shape.routes:
             x, attended = (
                 jnp.take_along_axis(x, at_end, axis=1),
                 jnp.take_along_axis(attended, at_end[..., None, None], axis=1),
             )
-        x = block.finish(x, attended)
+        x, routing = block.finish(x, attended)
+        routes.append(routing)
+    x = jnp.take_along_axis(x, at_end, axis=1) if shape.routes else x
     last = model.final(x)[:, 0]
 
     def put(old, new):
@@ -160,13 +168,18 @@ def prefill(
     hidden = put(old_hidden, last.reshape(*prompt_slot.shape, -1).astype(state.hidden.dtype))
     prompts = jax.tree.map(put, state.prompt_slots, new)
     slots = assign_all(prompts, shape.samples) if shape.resident else state.decode_slots
-    return dataclasses.replace(
+    state = dataclasses.replace(
         state,
         decode_slots=slots,
         prompt_slots=prompts,
         hidden=_rows_on_mesh(hidden.reshape(state.hidden.shape)),
         **{"own" if shape.prompt_in_ring else "prefix": filled},
     )
+    if not shape.routes:
+        return state, None
+    chosen = stacked_routes(routes).reshape(*flat.shape, c.num_layers, -1)
+    chosen = jnp.where((positions < lengths[:, None])[..., None, None], chosen, UNKNOWN)
+    return state, chosen.reshape(*tokens.shape, *chosen.shape[2:])
 
 
 @partial(jax.jit, static_argnums=(0, 7), donate_argnums=2)
@@ -193,7 +206,7 @@ def advance(
     """
     weights = weights.before_loop()
     model, blocks, steps = weights.model, weights.blocks, 1 if first else shape.steps
-    trace = _no_draws(shape, steps)
+    trace = _no_draws(shape, steps, model.config)
     # Before the loop, which would compute the cosines again for every layer and head.
     columns = state.own[0].tokens - shape.prompt_columns
     rotary = Rotary.of(model.config, jnp.arange(shape.prompt_tokens + columns, dtype=jnp.int32))
@@ -206,16 +219,20 @@ def advance(
     def body(carry):
         n, state, trace = carry
         state = state if shape.resident else _refilled(state)
+        routes = None
         if first:
             hidden = _hidden_at_slots(state).reshape(-1, state.hidden.shape[-1])
         else:
-            state, hidden = _decoded(shape, model, blocks, rotary, state)
+            state, hidden, routes = _decoded(shape, model, blocks, rotary, state)
         logits = model.logits(hidden, weights.head, weights.head_scale)
         uniforms = (
             _uniforms(shape, state, jnp.zeros(1, jnp.int32))[0] if ahead is None else ahead[n]
         )
         state, integers, scores = _drawn(shape, state, uniforms, logits, distribution, eos)
-        trace = Trace(trace.integers.at[n].set(integers), trace.scores.at[n].set(scores))
+        recorded = trace.routes
+        if recorded is not None and routes is not None:
+            recorded = recorded.at[n].set(routes.reshape(recorded.shape[1:]))
+        trace = Trace(trace.integers.at[n].set(integers), trace.scores.at[n].set(scores), recorded)
         return n + 1, state, trace
 
     def goes_on(carry):
@@ -231,10 +248,19 @@ def advance(
     return state, trace, jax.tree.map(lambda x: meshes.constrain(x, "whole"), report)
 
 
-def _no_draws(shape: Shape, steps: int) -> Trace:
+def _no_draws(shape: Shape, steps: int, config: ModelConfig) -> Trace:
     size = (shape.shards, shape.decode_slots)
     integers = jnp.full((steps, 5, *size), NONE, jnp.int32)
-    return Trace(integers, jnp.zeros((steps, 3, *size), jnp.float32))
+    routes = None
+    if shape.routes:
+        of_token = (config.num_layers, config.experts_per_token)
+        routes = jnp.full((steps, *size, *of_token), UNKNOWN, jnp.uint16)
+    return Trace(integers, jnp.zeros((steps, 3, *size), jnp.float32), routes)
+
+
+def stacked_routes(routes: list[Routing]) -> UInt16[Array, "tokens layers k"]:
+    """Returns the experts of each token at every layer."""
+    return jnp.stack([routing.chosen for routing in routes], axis=1).astype(jnp.uint16)
 
 
 def _busy(shape: Shape, state: State) -> Int[Array, ""]:
@@ -276,9 +302,9 @@ def _hidden_at_slots(state: State) -> Float[Array, "shards slots width"]:
 
 def _decoded(
     shape: Shape, model: Transformer, blocks: list[Block], rotary: Rotary, state: State
-) -> tuple[State, Float[Array, "slots width"]]:
+) -> tuple[State, Float[Array, "slots width"], UInt16[Array, "slots layers k"] | None]:
     """Computes the last token of every decode slot; returns the state with its keys and values,
-    and its hidden state.
+    its hidden state, and its experts if there are any.
     """
     slots, prompts = state.decode_slots, state.prompt_slots
     columns = state.own[0].tokens - shape.prompt_columns
@@ -295,7 +321,7 @@ def _decoded(
         )
         own = jnp.concatenate([in_prompt, own], axis=1)
     visible = VisibleTokens(prefix=in_prompt, own_age=ago, own=own, positions=positions)
-    caches, hidden = computed_tokens(
+    caches, hidden, routes = computed_tokens(
         model,
         blocks,
         rotary,
@@ -308,9 +334,8 @@ def _decoded(
     )
     state = dataclasses.replace(state, step=state.step + 1, own=caches)
     # A completion that begins had nothing to decode: it continues its prompt's last token.
-    return state, jnp.where(
-        (generated == 0)[:, None], _hidden_at_slots(state).reshape(hidden.shape), hidden
-    )
+    first = _hidden_at_slots(state).reshape(hidden.shape)
+    return state, jnp.where((generated == 0)[:, None], first, hidden), routes
 
 
 def computed_tokens(
@@ -323,8 +348,9 @@ def computed_tokens(
     own: list[Cache],
     column: Int[Array, ""],
     addresses: SlotAddresses,
-) -> tuple[list[Cache], Float[Array, "slots width"]]:
-    """Computes one token of every slot; returns the slots' caches with it and its hidden state.
+) -> tuple[list[Cache], Float[Array, "slots width"], UInt16[Array, "slots layers k"] | None]:
+    """Computes one token of every slot; returns the slots' caches with it, its hidden state, and
+    its experts if there are any.
 
     Args:
         model, blocks, rotary: the policy, its layers, and the tables of positions 0, 1, 2, ...
@@ -334,7 +360,7 @@ def computed_tokens(
         column: of the tokens in `own`.
         addresses: prompt of each slot.
     """
-    c, caches = model.config, []
+    c, caches, routes = model.config, [], []
     rotary, x = rotary.at(visible.positions[:, None]), model.embed_tokens(tokens[:, None])
     for i, (block, before, held) in enumerate(
         zip(blocks, prefix or [None] * len(blocks), own, strict=True)
@@ -342,8 +368,9 @@ def computed_tokens(
         q, k, v = block.qkv(x, *rotary.tables(c.slides(i), c.rotates(i)))
         caches.append(held.write(column, k, v))
         attended = attend(q[:, 0], before, caches[-1], visible, addresses, c, c.slides(i))
-        x = block.finish(x, attended[:, None])
-    return caches, model.final(x)[:, 0]
+        x, routing = block.finish(x, attended[:, None])
+        routes.append(routing)
+    return caches, model.final(x)[:, 0], stacked_routes(routes) if c.num_experts else None
 
 
 def _uniforms(

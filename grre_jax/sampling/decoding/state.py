@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import jax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt16
 
 from grre_jax.sampling.decoding.attention import SlotAddresses
 from grre_jax.sampling.decoding.cache import Cache
@@ -28,6 +28,7 @@ class Shape:
         resident: every completion has a decode slot from the start, so none is refilled.
         prompt_tokens: room for a prompt.
         cache_dtype: name of the dtype of keys and values.
+        routes: record the experts of every token.
     """
 
     shards: int
@@ -38,6 +39,7 @@ class Shape:
     resident: bool
     prompt_tokens: int
     cache_dtype: str
+    routes: bool = False
 
     @property
     def prompt_in_ring(self) -> bool:
@@ -92,10 +94,13 @@ class Trace:
         integers: [steps, 5, shards, slots] the token, the prompt's index (NONE: nothing was drawn),
             the sample, the token's index in its completion, and RUNNING, STOPPED or CUT.
         scores: [steps, 3, shards, slots] log-probs "sampling", "behavior" and "policy", in nats.
+        routes: [steps, shards, slots, layers, k] experts of the token before the drawn one, if it
+            is of the same completion; None if they are not recorded.
     """
 
     integers: Int[Array, "steps five shards slots"]
     scores: Float[Array, "steps three shards slots"]
+    routes: UInt16[Array, "steps shards slots layers k"] | None = None
 
 
 @jax.tree_util.register_dataclass

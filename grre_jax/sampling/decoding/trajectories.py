@@ -180,7 +180,7 @@ def prefill_prompts(
         slides = model.config.slides(i)
         q, k, v = block.qkv(x, *rotary.tables(slides, model.config.rotates(i)))
         kept.append(held.put(slot, jnp.zeros_like(slot), k, v))
-        x = block.finish(x, block.attend(q, k, v, visibility, slides))
+        x, _ = block.finish(x, block.attend(q, k, v, visibility, slides))
     return kept
 
 
@@ -227,7 +227,7 @@ def prefill_observations(
             scale=c.attention_scale,
             softcap=c.attention_softcap,
         )
-        x = block.finish(x, attended)
+        x, _ = block.finish(x, attended)
     return kept
 
 
@@ -297,7 +297,7 @@ def decode(
         seen = since <= start + n
         visible = VisibleTokens(seen[:, :0], newest[:, None] - positions, seen, newest)
         column = before + start + n
-        caches, hidden = computed_tokens(
+        caches, hidden, _ = computed_tokens(
             model, blocks, rotary, token, visible, [], caches, column, no_prompts
         )
         found = [cache.column(column) for cache in caches]

@@ -116,7 +116,8 @@ def fitting(
     if not capacity:
         return ROWS_WITHOUT_LIMIT
     stored, compute = (str(jnp.dtype(x)) if x else "" for x in build.dtypes(config.model))
-    activations, tensor = compute or stored, mesh.shape["tensor"]
+    activations = compute or stored
+    tensor, expert = mesh.shape["tensor"], mesh.shape["expert"]
     row = row_bytes(
         model,
         samples=settings.group_size,
@@ -125,10 +126,10 @@ def fitting(
         cache_dtype=settings.cache_dtype or activations,
         tensor=tensor,
     )
-    read = weights_bytes(model, settings.weight_dtype or activations, tensor)
+    read = weights_bytes(model, settings.weight_dtype or activations, tensor, expert)
     # Of a model with low-rank terms the copies of its other parameters are one.
     copies = 1 if build.lora_config(config.model) else STATE_COPIES
-    size = model.num_parameters * build.dtypes(config.model)[0].itemsize * copies
+    size = model.parameters_on(expert) * build.dtypes(config.model)[0].itemsize * copies
     free = capacity - size / (mesh.shape["fsdp"] * tensor) - read
     return fitting_rows(free, row, settings.group_size)
 

@@ -258,6 +258,7 @@ class Explorer:
                     meshes.row_devices(self.mesh)
                 ),
                 cache_dtype=config.cache_dtype or None,
+                routes=config.record_routes,
             )
 
     def compile(self, params: Any, size: int) -> None:
@@ -345,6 +346,10 @@ class Explorer:
         for i, words, verdicts in zip(drawn.recorded, texts, judged, strict=True):
             question = drawn.questions[i]
             keep = np.arange(host.tokens.shape[-1]) < host.lengths[i][:, None]
+            routes = None
+            if host.routes is not None:
+                prompt = host.prompt_routes[i, : drawn.lengths[i]]
+                routes = np.concatenate([prompt, host.routes[i][keep]]).reshape(-1)
             group = self._group(
                 question,
                 int(drawn.positions[i]),
@@ -363,6 +368,7 @@ class Explorer:
                 behavior_logprobs=host.behavior_logprobs[i][keep],
                 sampling_logprobs=host.sampling_logprobs[i][keep],
                 policy_logprobs=host.policy_logprobs[i][keep],
+                routes=routes,
             )
             if question.messages is not None:
                 group.extra["prompt_messages"] = list(question.messages)

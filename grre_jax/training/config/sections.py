@@ -21,6 +21,11 @@ class TrainingConfig(Record):
         packs_per_microbatch: rows whose gradient is computed at once; 0 for the whole step.
         share_prompts: completions of a group that lie in one row share one copy of their prompt,
             which saves work where prompts are long. False gives each its own copy.
+        replay_routes: of a mixture of experts, train every token through the experts that sampled
+            it (routing replay, arXiv 2510.11370), which sampling.record_routes stores, and not
+            through those that the router chooses now.
+        router_balance: factor of the loss that balances the load of the experts (arXiv 2101.03961,
+            eq. 4), over each micro-batch.
     """
 
     steps: Count = 100
@@ -28,6 +33,8 @@ class TrainingConfig(Record):
     pack_length: Count = 0
     packs_per_microbatch: Count = 0
     share_prompts: bool = True
+    replay_routes: bool = False
+    router_balance: NonNegative = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,9 +20,10 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped, UInt16
 
 from grre_jax.errors import DataError
+from grre_jax.models.experts import UNKNOWN
 from grre_jax.rollouts.schema import Group
 from grre_jax.training.data.checks import require_logprobs
 from grre_jax.training.data.row_filling import Filling
@@ -57,6 +58,8 @@ class PackedBatch:
         components: [responses] each, the components of the reward that the objective reads.
         turns: the turn that a token belongs to, from 0, or None if the objective reads none.
         turn_rewards: [responses, turns], NaN behind the last turn of each, or None.
+        routes: [micro-batches, rows, row tokens, layers, k] experts of each token,
+            `models.experts.UNKNOWN` for one without, or None if none are replayed.
     """
 
     tokens: _TokenInts
@@ -76,6 +79,7 @@ class PackedBatch:
     components: tuple[_Responses, ...] = ()
     turns: _TokenInts | None = None
     turn_rewards: Float[np.ndarray, "responses turns"] | None = None
+    routes: UInt16[np.ndarray, "micro rows length layers k"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +93,7 @@ class BatchShape:
         micro_batches: micro-batches that the largest possible step needs.
         share_prompts: the completions of a group in one row share one copy of their prompt.
         turns: largest number of turns of a response.
+        routes: layers and experts of a token that are replayed; empty if none are.
     """
 
     responses: int
@@ -97,6 +102,7 @@ class BatchShape:
     micro_batches: int
     share_prompts: bool = True
     turns: int = 1
+    routes: tuple[int, ...] = ()
 
     @classmethod
     def of_run(
@@ -204,9 +210,9 @@ def pack(
             values[response:end] = group.components[name]
         response = end
     filling = Filling(shape.micro_batches * shape.rows, shape.pack_length, shape.share_prompts)
+    packed = packed_rows(groups, filling, carried, turns=turns, routes=shape.routes, expert=expert)
     tokens = {
-        name: x.reshape(shape.micro_batches, shape.rows, shape.pack_length)
-        for name, x in packed_rows(groups, filling, carried, turns=turns).items()
+        name: x.reshape(shape.micro_batches, shape.rows, *x.shape[1:]) for name, x in packed.items()
     }
     prefix_ids = tokens.pop("prefix_ids")
     return PackedBatch(
@@ -220,6 +226,20 @@ def pack(
         components=carried_components,
         turn_rewards=_turn_rewards(groups, shape) if turns else None,
     )
+
+
+def _routes(group: Group, routes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the experts of the prompt's tokens and of the completions'."""
+    prompt = len(group.prompt_tokens)
+    size = prompt + len(group.tokens)
+    if len(group.routes) != size * math.prod(routes):
+        raise DataError(
+            f"group {group.group_id}: routes: expected {routes[1]} experts at each of"
+            f" {routes[0]} layers for {size} tokens, which training.replay_routes needs, got"
+            f" {len(group.routes)} numbers: sample with sampling.record_routes, by a model of the"
+            " same shape"
+        )
+    return np.split(group.routes.reshape(size, *routes), [prompt])
 
 
 def _turn_rewards(
@@ -276,8 +296,14 @@ def _staleness(
 
 
 def packed_rows(
-    groups: Sequence[Group], filling: Filling, carried: Sequence[str], *, turns: bool
-) -> dict[str, Shaped[np.ndarray, "rows length"]]:
+    groups: Sequence[Group],
+    filling: Filling,
+    carried: Sequence[str],
+    *,
+    turns: bool,
+    routes: tuple[int, ...] = (),
+    expert: bool = False,
+) -> dict[str, Shaped[np.ndarray, "rows length ..."]]:
     """Packs everything that has one entry per token of a step's groups.
 
     Args:
@@ -285,10 +311,12 @@ def packed_rows(
         filling: empty rows.
         carried: fields of log-probs to include; zeros for a group without, as an expert's.
         turns: include the number of each token's turn, 0 outside of turns.
+        routes: layers and experts of a token, to include its experts; empty for none.
+        expert: groups of an expert's completions alone need no routes.
 
     Returns:
         tokens, positions, segment_ids, prefix_ids, response_ids, sources and mask, as in
-        `PackedBatch`, and turns and the carried ones, by name.
+        `PackedBatch`, and turns, the carried ones and routes, by name.
 
     Raises:
         DataError: naming the group, if it does not fit.
@@ -299,6 +327,8 @@ def packed_rows(
     packed["mask"] = np.zeros(shape, bool)
     packed["sources"] = np.tile(np.arange(filling.length, dtype=np.int32), (shape[0], 1))
     packed |= {name: np.zeros(shape, np.float32) for name in carried}
+    if routes:
+        packed["routes"] = np.full((*shape, *routes), UNKNOWN, np.uint16)
     segments = [0] * shape[0]
     response = 0
     for group in groups:
@@ -306,6 +336,9 @@ def packed_rows(
         lengths = group.lengths.tolist()
         offsets = group.offsets.tolist()
         of_tokens = {name: getattr(group, name) for name in ("tokens", "mask", *carried)}
+        of_prompt = None
+        if routes and not (expert and group.is_expert.all()):
+            of_prompt, of_tokens["routes"] = _routes(group, routes)
         for row, taken in filling.add(group.group_id, prompt, lengths):
             rows = {name: array[row] for name, array in packed.items()}
             end = int(filling.used[row]) - sum(lengths[k] for k in taken)  # of the prompt
@@ -316,6 +349,8 @@ def packed_rows(
             rows["positions"][own] = np.arange(prompt)
             rows["segment_ids"][own] = prefix
             rows["prefix_ids"][own] = prefix
+            if of_prompt is not None:
+                rows["routes"][own] = of_prompt
             for k in taken:
                 own = slice(own.stop, own.stop + lengths[k])
                 segments[row] += filling.share

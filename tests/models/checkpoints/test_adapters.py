@@ -23,7 +23,7 @@ CONFIG = LoraConfig(3, 5.0, ("q_proj", "v_proj", "down_proj"))
 def model():
     model = models.init(SHAPE, lora=CONFIG)
     random = np.random.default_rng(1)
-    for name in lora.parameter_names(CONFIG):
+    for name in lora.parameter_names(SHAPE, CONFIG):
         value = getattr(model.layers, name)
         value[...] = random.normal(size=value.shape).astype(np.float32)
     return model

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from grre_jax.parallel import mesh as meshes
 from grre_jax.planner import compile
 from grre_jax.training.actors.calls import (
     ROWS_WITHOUT_LIMIT,
@@ -51,7 +52,7 @@ def test_rows_fill_the_memory_beside_weights_and_state():
     from grre_jax.models.config import ModelConfig
 
     model = ModelConfig(4096, 256, 768, 4, 8, 4, 32)
-    mesh = jax.sharding.AbstractMesh((1, 2, 1, 1), ("data", "fsdp", "tensor", "sequence"))
+    mesh = jax.sharding.AbstractMesh((1, 2, 1, 1, 1), meshes.AXES)
     config = configured("--sampling.max_prompt_tokens 64 --sampling.max_new_tokens 128")
     used = model.num_parameters * 4 * (4 / 2 + 1)
     # Keys and values of 128 tokens and of half of a prompt's 64, and four copies of the logits.

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 import numpy as np
@@ -6,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grre_jax.errors import DataError
+from grre_jax.models.experts import UNKNOWN
 from grre_jax.training.data.pack import BatchShape, pack
 from grre_jax.training.data.row_filling import Filling
 
@@ -39,6 +41,25 @@ def steps(draw, share=True):
         made.append(group)
         token = end + len(tokens)  # no token occurs twice, so each says where it came from
     return shape, made
+
+
+def test_routes_stand_beside_their_tokens():
+    group = packed_group(0, prompt=2, lengths=(3, 1))
+    routes = np.arange(6 * 2 * 3).reshape(6, 2, 3)
+    shape = BatchShape.of_run(2, 2, 2, 3, 6, 0)
+    shape = dataclasses.replace(shape, routes=(2, 3))
+    stored = dataclasses.replace(group, routes=routes.reshape(-1))
+    assert np.array_equal(
+        stored._select(np.array([False, True])).routes.reshape(-1, 2, 3), routes[[0, 1, 5]]
+    )
+    batch = pack([stored], shape)
+    (row,) = batch.tokens[0, :1]
+    assert np.array_equal(row, [*group.prompt_tokens, *group.tokens])
+    assert np.array_equal(batch.routes[0, 0], routes)
+    assert (batch.routes[0, 1] == UNKNOWN).all()
+    for bad in (group, dataclasses.replace(group, routes=routes[:, :1].reshape(-1))):
+        with pytest.raises(DataError, match="routes"):
+            pack([bad], shape)
 
 
 @settings(max_examples=150, deadline=None)

@@ -29,7 +29,9 @@ MODELS = {
         **SIZES | dict(vocab_size=51), tie_embeddings=False, qkv_bias=True, qk_norm=True, post_norms=True, unit_offset_norms=True,
         sliding_window=3, sliding_layers=(True, False), logit_softcap=9.0,
         whole_qk_norm=True, attention_softcap=5.0, rotated_layers=(False, True), rotary_share=0.5, interleaved_rotary=True),
+    "experts": ModelConfig(**SIZES, num_experts=8, experts_per_token=2, family="mixtral"),
 }
+MODELS["experts_lora"] = MODELS["experts"]
 
 def group(number):
     draw = np.random.default_rng(number)
@@ -77,6 +79,8 @@ M = parallel.MeshConfig
 MESHES = {
     "tied_lora": {"all": M(fsdp=2, tensor=2)},
     "windows_untied_scanned": {"all": M(fsdp=2, tensor=2, sequence=2), "odd": M(tensor=8)},
+    "experts": {"all": M(fsdp=2, expert=2, tensor=2), "four": M(expert=4, sequence=2), "eight": M(expert=8)},
+    "experts_lora": {"all": M(fsdp=2, expert=2, tensor=2)},
 }
 name = sys.argv[1]
 out = {"one": run(name, M(), jax.devices()[:1])}
@@ -90,6 +94,15 @@ print(json.dumps(out))
     "name, cuts",
     [
         ("windows_untied_scanned", {"qkv_proj": {"fsdp": 1, "tensor": 2}}),
+        ("experts", {"expert_up_proj": {"expert": 1, "fsdp": 2, "tensor": 3}, "router_proj": {}}),
+        pytest.param(
+            "experts_lora",
+            {
+                "expert_down_lora_a": {"expert": 1, "tensor": 2},
+                "expert_down_lora_b": {"expert": 1, "fsdp": 3},
+            },
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "tied_lora",
             {

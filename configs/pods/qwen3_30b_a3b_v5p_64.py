@@ -1,0 +1,37 @@
+"""Qwen3-30B-A3B learns GSM8K by GRPO on 64 v5p chips, each token through the experts that sampled
+it.
+
+Commands:
+    grre compile configs/pods/qwen3_30b_a3b_v5p_64.py --topology v5p:4x4x4
+    grre train configs/pods/qwen3_30b_a3b_v5p_64.py
+Needs:
+    The checkpoint in models/qwen3-30b-a3b.
+Hardware:
+    TPU v5p:4x4x4.
+"""
+
+import dataclasses
+
+from pod_setting import setting
+
+from grre_jax import config as c
+
+
+def config() -> c.Config:
+    """Returns the configuration."""
+    shared = setting(
+        "qwen3_30b_a3b_v5p_64",
+        c.ModelSource(
+            "models/qwen3-30b-a3b",
+            shape="qwen3-30b-a3b",
+            compute_dtype="bfloat16",
+            remat="attended",
+        ),
+        c.MeshConfig(data=1, fsdp=8, expert=8),
+        packs_per_microbatch=64,
+    )
+    return dataclasses.replace(
+        shared,
+        sampling=dataclasses.replace(shared.sampling, record_routes=True),
+        training=dataclasses.replace(shared.training, replay_routes=True),
+    )

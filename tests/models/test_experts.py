@@ -1,0 +1,210 @@
+"""Mixtures of experts: products by expert, routes, replay, and what a model of them stores."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grre_jax import models, sampling
+from grre_jax.errors import UsageError
+from grre_jax.models import experts
+from grre_jax.models.checkpoints import streaming
+from grre_jax.models.experts import UNKNOWN
+from grre_jax.models.lora import initial
+from grre_jax.sampling.decoding.weights import prepared
+
+MIXTURE = {"num_experts": 5, "experts_per_token": 2, "family": "mixtral"}
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(0, 40), min_size=3, max_size=3), st.integers(0, 9))
+def test_every_row_meets_its_expert(sizes, more):
+    rows = 64
+    sizes = np.minimum(np.array(sizes), (rows - more) // 3).astype(np.int32)
+    random = np.random.default_rng(int(sizes.sum()))
+    x, g = (random.normal(size=(rows, n)).astype(np.float32) for n in (6, 4))
+    w = random.normal(size=(3, 6, 4)).astype(np.float32)
+    y, (dx, dw) = products(x, w, sizes, g)
+    expected, grads = np.zeros((rows, 4)), (np.zeros((rows, 6)), np.zeros((3, 6, 4)))
+    for e, end in enumerate(np.cumsum(sizes)):
+        own = slice(end - sizes[e], end)
+        expected[own] = x[own] @ w[e]
+        grads[0][own] = g[own] @ w[e].T
+        grads[1][e] = x[own].T @ g[own]
+    for found, wanted in zip((y, dx, dw), (expected, *grads), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+@jax.jit
+def products(x, w, sizes, g):
+    y, back = jax.vjp(lambda x, w: experts.grouped_product(x, w, sizes), x, w)
+    return y, back(g)
+
+
+def test_experts_that_are_alike_are_one_swiglu(small):
+    dense = small()
+    mixture = small(**MIXTURE)
+    for name in ("gate_proj", "up_proj", "down_proj"):
+        value = getattr(dense.layers, name)[...]
+        repeated = jnp.broadcast_to(value[:, None], (value.shape[0], 5, *value.shape[1:]))
+        getattr(mixture.layers, f"expert_{name}")[...] = repeated
+    for name, value in models.parameters(dense).items():
+        if name in models.parameters(mixture):
+            owner = mixture.layers if name.startswith("layers.") else mixture
+            getattr(owner, name.removeprefix("layers."))[...] = value
+    tokens = jnp.arange(14).reshape(2, 7)
+    call = nnx.jit(lambda model: model(tokens))
+    np.testing.assert_allclose(call(mixture), call(dense), atol=1e-5)
+
+
+def test_given_experts_replace_the_routers(small):
+    model = small(**MIXTURE)
+    tokens = jnp.arange(12).reshape(2, 6)
+    call = nnx.jit(lambda model, routes: model.forward(tokens, routes=routes))
+    hidden, router = call(model, None)
+    routes = router.chosen.astype(jnp.uint16)
+    assert routes.shape == (2, 6, 2, 2) and (router.replayed == 0).all()
+    again, replayed = call(model, routes)
+    np.testing.assert_allclose(again, hidden, atol=1e-6)
+    assert (replayed.replayed == 12).all() and (replayed.differing == 0).all()
+    # One token of the second row takes another expert in place of its second, another is unknown.
+    other = next(e for e in range(5) if e not in routes[1, 2, 0])
+    changed = routes.at[1, 2, 0, 1].set(other).at[0, 4].set(UNKNOWN)
+    moved, router = call(model, changed)
+    np.testing.assert_allclose(router.replayed, 11)
+    assert (router.differing[0], router.chosen[1, 2, 0, 1]) == (0.5, other)
+    same = np.ones((2, 6), bool)
+    same[1, 2:] = False  # what comes after it sees it
+    np.testing.assert_allclose(moved[same], hidden[same], atol=1e-5)
+    assert np.abs(moved - hidden)[1, 2].max() > 1e-3
+
+
+@pytest.mark.parametrize("skew", [False, True])
+def test_imbalance(skew):
+    # Every expert alike, or one token of two for the first of all.
+    load = np.full((3, 4), 5.0)
+    probability = np.full((3, 4), 2.5)
+    if skew:
+        load[:] = (10, 10, 0, 0)
+        probability[:] = (10, 0, 0, 0)
+    router = experts.Router(None, jnp.asarray(load), jnp.asarray(probability), None, None)
+    assert router.imbalance == (4.0 if skew else 2.0)
+
+
+def test_padding_is_not_counted(small):
+    model = small(**MIXTURE)
+    segments = jnp.array([[1, 1, 2, 0, 0]])
+    _, router = nnx.jit(lambda model: model.forward(jnp.arange(5)[None], None, segments))(model)
+    np.testing.assert_allclose(router.load.sum(1), 3 * 2)
+    np.testing.assert_allclose(router.probability.sum(1), 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"group_size": 3}, {"group_size": 3, "max_concurrent": 2}, {}])
+def test_the_sampler_records_the_experts_that_the_learner_replays(small, options):
+    model = small(**MIXTURE, eos_ids=(7,))
+    prompts = [[3, 4, 5], [6], [9, 1, 2, 3]]
+    params = sampling.SamplingParams(max_new_tokens=9)
+    key = jax.random.key(0)
+    samples = jax.device_get(
+        sampling.sample(model, prompts, params, key=key, routes=True, **options)
+    )
+    tokens = np.zeros((*samples.lengths.shape, 16), np.int32)
+    routes = np.full((*tokens.shape, 2, 2), UNKNOWN, np.uint16)
+    scores = np.zeros(tokens.shape)
+    for b, k in np.ndindex(samples.lengths.shape):
+        start, length = len(prompts[b]), samples.lengths[b, k]
+        own = slice(start, start + length)
+        tokens[b, k, : own.stop] = [*prompts[b], *samples.tokens[b, k, :length]]
+        routes[b, k, :start] = samples.prompt_routes[b, :start]
+        routes[b, k, own] = samples.routes[b, k, :length]
+        scores[b, k, own] = samples.behavior_logprobs[b, k, :length]
+        # No expert saw the last token.
+        known = (routes[b, k] != UNKNOWN).all((1, 2))
+        assert known[: own.stop - 1].all() and not known[own.stop - 1 :].any()
+    found, router = score(model, tokens.reshape(-1, 16), routes.reshape(-1, 16, 2, 2))
+    drawn = scores.reshape(-1, 16) != 0
+    np.testing.assert_allclose(found[drawn], scores.reshape(-1, 16)[drawn], atol=1e-5)
+    assert (router.differing == 0).all() and (router.replayed > 0).all()
+
+
+@nnx.jit
+def score(model, tokens, routes):
+    return models.token_logprobs(model, tokens, routes=routes, with_router=True)
+
+
+def test_a_dense_model_has_no_routes(small):
+    with pytest.raises(ValueError, match="routes"):
+        sampling.sample(
+            small(), [[1]], sampling.SamplingParams(), key=jax.random.key(0), routes=True
+        )
+
+
+def test_low_rank_terms_of_experts_are_merged(small, tmp_path):
+    model = small(**MIXTURE)
+    lora = models.LoraConfig(rank=3, targets=("q_proj", "up_proj", "down_proj"))
+    arrays = initial(model.config, lora, nnx.Rngs(0), jnp.float32)
+    assert arrays["expert_down_lora_b"].shape == (2, 5, 3, 16)
+    random = np.random.default_rng(0)
+    model.layers.add_lora(lora, {n: random.normal(size=x.shape) for n, x in arrays.items()})
+    tokens = jnp.arange(12).reshape(2, 6)
+    call = nnx.jit(lambda model: model(tokens))
+    merged = models.merged(model)
+    np.testing.assert_allclose(call(merged), call(model), atol=1e-3, rtol=1e-3)
+    again = models.load(models.save(merged, tmp_path / "model"))
+    assert models.fingerprint(again) == models.fingerprint(merged)
+    with pytest.raises(UsageError):
+        models.save_adapter(model, tmp_path / "adapter", base="base")
+
+
+def test_names_of_a_checkpoint():
+    config = models.ModelConfig(
+        vocab_size=9,
+        hidden_size=4,
+        intermediate_size=6,
+        num_layers=1,
+        num_heads=2,
+        num_kv_heads=1,
+        head_dim=2,
+        num_experts=2,
+        qk_norm=True,
+        family="qwen3_moe",
+    )
+    arrays = models.parameters(models.init(config))
+    found = {name: x.shape for name, x in streaming.stored_shapes(config, arrays).items()}
+    layer = "model.layers.0.mlp"
+    assert {n: s for n, s in found.items() if n.startswith(layer)} == {
+        f"{layer}.gate.weight": (2, 4),
+        **{
+            f"{layer}.experts.{e}.{name}_proj.weight": (4, 6) if name == "down" else (6, 4)
+            for e in range(2)
+            for name in ("gate", "up", "down")
+        },
+    }
+    assert config.num_parameters == sum(array.size for array in arrays.values())
+    # A token takes one of two experts.
+    flops = config.flops_per_token(0) - dataclasses.replace(config, num_experts=0).flops_per_token(
+        0
+    )
+    assert flops == 2 * 4 * 2
+
+
+def test_quantised_experts(small):
+    model = small(**MIXTURE)
+    rounded = prepared(model, "int8")
+    names = ("expert_gate_proj", "expert_up_proj", "expert_down_proj")
+    block = rounded.blocks[0]
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 16)), jnp.float32)
+    attended = jnp.zeros((2, 3, 2, 2, 6))
+    found, _ = nnx.jit(lambda block: block.finish(x, attended))(block)
+    for name in names:
+        values, scale = (getattr(block, key)[...] for key in (name, f"{name}_scale"))
+        assert values.dtype == jnp.int8
+        setattr(block, name, nnx.Param(values * scale[:, None]))
+        delattr(block, f"{name}_scale")
+    expected, _ = nnx.jit(lambda block: block.finish(x, attended))(block)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
