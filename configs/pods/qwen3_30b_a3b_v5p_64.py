@@ -27,7 +27,7 @@ def config() -> c.Config:
             compute_dtype="bfloat16",
             remat="attended",
         ),
-        c.MeshConfig(data=1, fsdp=8, expert=8),
+        c.MeshConfig(data=1, fsdp=16, expert=4),
         packs_per_microbatch=64,
     )
     return dataclasses.replace(

@@ -3,7 +3,8 @@
 A token's chosen experts are rows of one array, sorted by expert, so that no token is dropped and
 nothing is padded. On TPU and GPU the products are `jax.lax.ragged_dot`, which XLA's CPU backend
 computes for all pairs of tokens and experts; there a loop goes through the experts that have tokens
-and reads the matrices of these alone.
+and reads the matrices of these alone. The weights' gradient is such a loop on all platforms, since
+the TPU's compiler computes that of `ragged_dot` for all pairs too.
 
 Over the mesh axis `expert` the experts are cut, and so are the tokens. Every device gathers the
 tokens of its axis, computes what its experts add to them, and the sums are scattered back. With k
@@ -25,10 +26,11 @@ from jaxtyping import Array, Bool, Float, Int, Integer
 from grre_jax.models.products import transposed
 from grre_jax.parallel import mesh as meshes
 
-# Rows of a product on CPU: about a quarter of an expert's tokens, so that what is computed beyond
-# its last one is an eighth of them.
+# Rows of a block: about a quarter of an expert's tokens, so that what is computed beyond its last
+# one is an eighth of them; more on accelerators, which write the weights' gradient for each block.
 LEAST_ROWS = 8
 MOST_ROWS = 256
+MOST_ROWS_OF_ACCELERATORS = 1024
 # In place of the experts of a token that were not recorded.
 UNKNOWN = 2**16 - 1
 
@@ -101,10 +103,16 @@ def route(
     # Kept for the backward pass: what is computed again may be rounded to other experts.
     own = checkpoint_name(own, "routes")
     chosen = own if given is None else jnp.where(given == UNKNOWN, own, given.astype(own.dtype))
-    weights = jnp.take_along_axis(probabilities, chosen, axis=-1)
+    # By comparison: on TPU and CPU a gather's gradient is a scatter, number by number.
+    weights = jnp.where(_is_of(chosen, router.shape[1]), probabilities[:, None], 0).sum(axis=-1)
     if normalise:
         weights = weights / weights.sum(axis=-1, keepdims=True)
     return Routing(chosen, own, weights, probabilities)
+
+
+def _is_of(expert: Int[Array, "*tokens"], count: int) -> Bool[Array, "*tokens experts"]:
+    """Returns which of `count` experts each entry is."""
+    return expert[..., None] == jnp.arange(count)
 
 
 def summed(
@@ -121,7 +129,8 @@ def summed(
     """
     chosen = routing.chosen.reshape(*counted.shape, -1)
     weights = counted.reshape(-1, 1).astype(jnp.float32)
-    load = jnp.zeros(routing.probabilities.shape[1]).at[routing.chosen].add(weights)
+    taken = _is_of(routing.chosen, routing.probabilities.shape[1]).sum(axis=1)
+    load = (taken * weights).sum(0)
     probability = (routing.probabilities * weights).sum(0)
     if given is None:
         return Router(chosen, load, probability, jnp.zeros(()), jnp.zeros(()))
@@ -189,7 +198,7 @@ def _mixed(
     expert = jnp.where((expert >= 0) & (expert < count), expert, count)
     order = jnp.argsort(expert, stable=True)
     inverse = jnp.argsort(order)
-    sizes = jnp.bincount(expert, length=count).astype(jnp.int32)
+    sizes = _is_of(expert, count).sum(axis=0, dtype=jnp.int32)
     rows = _sorted_rows(h, order, inverse, k)
     expert_of_row = jnp.minimum(expert[order], count - 1)
     y = apply(rows, partial(grouped_product, sizes=sizes), expert_of_row, matrices)
@@ -221,6 +230,7 @@ _permuted.defvjp(
 )
 
 
+@jax.custom_vjp
 def grouped_product(
     x: Float[Array, "rows in"],
     w: Float[Array, "experts in out"],
@@ -229,13 +239,6 @@ def grouped_product(
     """Multiplies the first sizes[0] rows with w[0], the next sizes[1] with w[1], and so on; 0 for
     rows behind the last.
     """
-    if meshes.platform() != "cpu":
-        return jax.lax.ragged_dot(x, w, sizes)
-    return _grouped(x, w, sizes)
-
-
-@jax.custom_vjp
-def _grouped(x, w, sizes):
     return _by_expert(x, w, sizes, lambda matrix: matrix)
 
 
@@ -244,11 +247,12 @@ def _backward(residuals, g):
     return _by_expert(g, w, sizes, transposed), _of_weights(x, g, sizes, w.dtype), None
 
 
-_grouped.defvjp(lambda x, w, sizes: (_grouped(x, w, sizes), (x, w, sizes)), _backward)
+grouped_product.defvjp(lambda x, w, sizes: (grouped_product(x, w, sizes), (x, w, sizes)), _backward)
 
 
 def _block_rows(rows: int, experts: int) -> int:
-    least = max(LEAST_ROWS, min(MOST_ROWS, rows // (4 * experts)))
+    most = MOST_ROWS if meshes.platform() == "cpu" else MOST_ROWS_OF_ACCELERATORS
+    least = max(LEAST_ROWS, min(most, rows // (4 * experts)))
     return 1 << (least.bit_length() - 1)
 
 
@@ -273,9 +277,13 @@ def _loop(
 
 
 def _by_expert(x: Array, w: Array, sizes: Array, form: Callable[[Array], Array]) -> Array:
-    """Computes the rows of each expert in blocks. What a block computes beyond its expert's rows
-    is overwritten by the next expert's, or set to 0 at the end.
+    """Multiplies the rows of each expert with its matrix in a form.
+
+    On CPU in blocks: what a block computes beyond its expert's rows is overwritten by the next
+    expert's, or set to 0 at the end.
     """
+    if meshes.platform() != "cpu":
+        return jax.lax.ragged_dot(x, form(w), sizes)
     rows, block = x.shape[0], _block_rows(x.shape[0], w.shape[0])
     padded = jnp.pad(x, ((0, block), (0, 0)))
     out = jax.eval_shape(form, w[0]).shape[1]

@@ -1,6 +1,8 @@
 """Mixtures of experts: products by expert, routes, replay, and what a model of them stores."""
 
 import dataclasses
+from functools import partial
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,7 @@ from grre_jax.models import experts
 from grre_jax.models.checkpoints import streaming
 from grre_jax.models.experts import UNKNOWN
 from grre_jax.models.lora import initial
+from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling.decoding.weights import prepared
 
 MIXTURE = {"num_experts": 5, "experts_per_token": 2, "family": "mixtral"}
@@ -29,21 +32,24 @@ def test_every_row_meets_its_expert(sizes, more):
     random = np.random.default_rng(int(sizes.sum()))
     x, g = (random.normal(size=(rows, n)).astype(np.float32) for n in (6, 4))
     w = random.normal(size=(3, 6, 4)).astype(np.float32)
-    y, (dx, dw) = products(x, w, sizes, g)
     expected, grads = np.zeros((rows, 4)), (np.zeros((rows, 6)), np.zeros((3, 6, 4)))
     for e, end in enumerate(np.cumsum(sizes)):
         own = slice(end - sizes[e], end)
         expected[own] = x[own] @ w[e]
         grads[0][own] = g[own] @ w[e].T
         grads[1][e] = x[own].T @ g[own]
-    for found, wanted in zip((y, dx, dw), (expected, *grads), strict=True):
-        np.testing.assert_allclose(found, wanted, atol=1e-4)
+    for platform in ("cpu", "tpu"):
+        y, back = products(x, w, sizes, g, platform)
+        for found, wanted in zip((y, *back), (expected, *grads), strict=True):
+            np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
-@jax.jit
-def products(x, w, sizes, g):
-    y, back = jax.vjp(lambda x, w: experts.grouped_product(x, w, sizes), x, w)
-    return y, back(g)
+@partial(jax.jit, static_argnums=4)
+def products(x, w, sizes, g, platform):
+    """By the way of a platform, of which this one's compiler knows the operations."""
+    with mock.patch.object(meshes, "platform", lambda: platform):
+        y, back = jax.vjp(lambda x, w: experts.grouped_product(x, w, sizes), x, w)
+        return y, back(g)
 
 
 def test_experts_that_are_alike_are_one_swiglu(small):

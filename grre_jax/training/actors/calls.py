@@ -147,12 +147,12 @@ def call_of(settings: SamplingConfig, questions: int) -> Call:
 
 def evaluation_settings(config: Config) -> SamplingConfig:
     """Returns the settings of an evaluation: its own, and sampling's for the others, but weights
-    that are not rounded: the policy that is trained is measured.
+    that are not rounded: the policy that is trained is measured. No routes are recorded.
     """
     evaluation = config.evaluation
     own = {name: getattr(evaluation, name) for name in SamplingParams.names()}
     own["max_new_tokens"] = evaluation.max_new_tokens or config.sampling.max_new_tokens
-    own |= {"group_size": evaluation.num_samples, "weight_dtype": ""}
+    own |= {"group_size": evaluation.num_samples, "weight_dtype": "", "record_routes": False}
     return dataclasses.replace(config.sampling, **own)
 
 
