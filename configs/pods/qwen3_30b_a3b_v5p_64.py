@@ -8,6 +8,9 @@ Needs:
     The checkpoint in models/qwen3-30b-a3b.
 Hardware:
     TPU v5p:4x4x4.
+Compiled by grre compile (jax 0.10.2, libtpu 0.0.42.1), not run:
+    The train step, 12 micro-batches of a row a chip, fits: 17.6 of 94.75 GiB. The 1,920 prompts x 8
+    of 20 steps are sampled in one call of 240 rows a chip, 43.8 GiB without optimizer state.
 """
 
 import dataclasses
