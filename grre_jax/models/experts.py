@@ -39,14 +39,14 @@ class Routing(NamedTuple):
     """Experts of some tokens.
 
     Attributes:
-        chosen: [tokens, k] the experts of each token; those of the router the likeliest first.
-        own: [tokens, k] those of the router.
+        chosen: [tokens, k] the experts of each token.
+        likeliest: [tokens, k] those that the router chooses, in the order of their probabilities.
         weights: [tokens, k] factors of what they add, float32.
         probabilities: [tokens, experts] of the router, float32.
     """
 
     chosen: Int[Array, "tokens k"]
-    own: Int[Array, "tokens k"]
+    likeliest: Int[Array, "tokens k"]
     weights: Float[Array, "tokens k"]
     probabilities: Float[Array, "tokens experts"]
 
@@ -58,9 +58,9 @@ class Router(NamedTuple):
         chosen: [rows, length, layers, k] the experts of each token.
         load: [layers, experts] tokens that chose each expert, padding left out.
         probability: [layers, experts] sums of their probabilities; with a gradient.
-        replayed: [layers] tokens with given experts.
-        differing: [layers] sum over these of the share of the given experts that the router would
-            not have chosen.
+        replayed: [layers] tokens whose experts were replayed.
+        differing: [layers] sum over these of the share of their experts that the router would not
+            have chosen.
     """
 
     chosen: Int[Array, "rows length layers k"]
@@ -85,7 +85,7 @@ def route(
     router: Float[Array, "width experts"],
     count: int,
     normalise: bool,
-    given: Integer[Array, "tokens k"] | None = None,
+    routes: Integer[Array, "tokens k"] | None = None,
 ) -> Routing:
     """Chooses the experts of each token, in float32.
 
@@ -94,20 +94,22 @@ def route(
         router: the router's matrix.
         count: experts of a token.
         normalise: divide the weights by their sum.
-        given: experts to use in place of the likeliest (routing replay, arXiv 2510.11370), or
+        routes: experts to use in place of the likeliest (routing replay, arXiv 2510.11370), or
             UNKNOWN. The weights are then the router's for these, and keep their gradient.
     """
     logits = jnp.matmul(h.astype(jnp.float32), router.astype(jnp.float32))
     probabilities = jax.nn.softmax(logits, axis=-1)
-    own = jax.lax.top_k(jax.lax.stop_gradient(probabilities), count)[1]
+    likeliest = jax.lax.top_k(jax.lax.stop_gradient(probabilities), count)[1]
     # Kept for the backward pass: what is computed again may be rounded to other experts.
-    own = checkpoint_name(own, "routes")
-    chosen = own if given is None else jnp.where(given == UNKNOWN, own, given.astype(own.dtype))
+    likeliest = checkpoint_name(likeliest, "routes")
+    chosen = likeliest
+    if routes is not None:
+        chosen = jnp.where(routes == UNKNOWN, likeliest, routes.astype(likeliest.dtype))
     # By comparison: on TPU and CPU a gather's gradient is a scatter, number by number.
     weights = jnp.where(_is_of(chosen, router.shape[1]), probabilities[:, None], 0).sum(axis=-1)
     if normalise:
         weights = weights / weights.sum(axis=-1, keepdims=True)
-    return Routing(chosen, own, weights, probabilities)
+    return Routing(chosen, likeliest, weights, probabilities)
 
 
 def _is_of(expert: Int[Array, "*tokens"], count: int) -> Bool[Array, "*tokens experts"]:
@@ -118,27 +120,27 @@ def _is_of(expert: Int[Array, "*tokens"], count: int) -> Bool[Array, "*tokens ex
 def summed(
     routing: Routing,
     counted: Bool[Array, "rows length"],
-    given: Integer[Array, "rows length k"] | None,
+    routes: Integer[Array, "rows length k"] | None,
 ) -> Router:
     """Returns the routing of one layer as `Router` has it, without the axis of layers.
 
     Args:
         routing: of all tokens of the rows.
         counted: tokens that are not padding.
-        given: experts that were given.
+        routes: experts that were replayed.
     """
     chosen = routing.chosen.reshape(*counted.shape, -1)
     weights = counted.reshape(-1, 1).astype(jnp.float32)
-    taken = _is_of(routing.chosen, routing.probabilities.shape[1]).sum(axis=1)
-    load = (taken * weights).sum(0)
+    counts = _is_of(routing.chosen, routing.probabilities.shape[1]).sum(axis=1)
+    load = (counts * weights).sum(0)
     probability = (routing.probabilities * weights).sum(0)
-    if given is None:
+    if routes is None:
         return Router(chosen, load, probability, jnp.zeros(()), jnp.zeros(()))
-    known = (given[..., 0] != UNKNOWN) & counted
-    own = routing.own.reshape(chosen.shape)
-    absent = ~(given[..., :, None] == own[..., None, :]).any(-1)
-    differing = jnp.where(known, absent.mean(-1), 0).sum()
-    return Router(chosen, load, probability, known.sum().astype(jnp.float32), differing)
+    recorded = (routes[..., 0] != UNKNOWN) & counted
+    likeliest = routing.likeliest.reshape(chosen.shape)
+    absent = ~(routes[..., :, None] == likeliest[..., None, :]).any(-1)
+    differing = jnp.where(recorded, absent.mean(-1), 0).sum()
+    return Router(chosen, load, probability, recorded.sum().astype(jnp.float32), differing)
 
 
 def mixed(
@@ -289,8 +291,8 @@ def _by_expert(x: Array, w: Array, sizes: Array, form: Callable[[Array], Array])
     out = jax.eval_shape(form, w[0]).shape[1]
 
     def body(_, at, matrix, y):
-        some = jax.lax.dynamic_slice_in_dim(padded, at, block)
-        return matrix, jax.lax.dynamic_update_slice_in_dim(y, some @ matrix, at, 0)
+        part = jax.lax.dynamic_slice_in_dim(padded, at, block)
+        return matrix, jax.lax.dynamic_update_slice_in_dim(y, part @ matrix, at, 0)
 
     y = _loop(
         sizes,
@@ -310,12 +312,11 @@ def _of_weights(x: Array, g: Array, sizes: Array, dtype) -> Array:
     x, g = (jnp.pad(y, ((0, block), (0, 0))) for y in (x, g))
 
     def body(expert, at, total, w):
-        some = jax.lax.dynamic_slice_in_dim(x, at, block)
-        others = jax.lax.dynamic_slice_in_dim(g, at, block)
+        x_part = jax.lax.dynamic_slice_in_dim(x, at, block)
+        g_part = jax.lax.dynamic_slice_in_dim(g, at, block)
         inside = (at + jnp.arange(block) < ends[expert])[:, None]
-        product = jnp.matmul(
-            some.T, jnp.where(inside, others, 0), preferred_element_type=jnp.float32
-        )
+        g_part = jnp.where(inside, g_part, 0)
+        product = jnp.matmul(x_part.T, g_part, preferred_element_type=jnp.float32)
         return total + product, w
 
     return _loop(

@@ -37,8 +37,17 @@ from grre_jax.parallel import mesh as meshes
 UNROLL_LAYERS_ON_CPU = 32
 
 # Matrices of a block; gate and up may be joined.
-MATRICES = ("qkv_proj", "o_proj", "gate_proj", "up_proj", "gate_up_proj", "down_proj")
-MATRICES += tuple(f"expert_{name}" for name in ("gate_proj", "up_proj", "down_proj"))
+MATRICES = (
+    "qkv_proj",
+    "o_proj",
+    "gate_proj",
+    "up_proj",
+    "gate_up_proj",
+    "down_proj",
+    "expert_gate_proj",
+    "expert_up_proj",
+    "expert_down_proj",
+)
 
 # Activations of a block that the backward pass keeps besides its input; None keeps all.
 REMAT: dict[str, tuple[str, ...] | None] = {
@@ -277,7 +286,7 @@ class Block(nnx.Module):
         self,
         x: Float[Array, "rows length width"],
         attended: Float[Array, "rows length kv group dim"],
-        given: Integer[Array, "rows length k"] | None = None,
+        routes: Integer[Array, "rows length k"] | None = None,
     ) -> tuple[Float[Array, "rows length width"], Routing | None]:
         """Computes the rest of the block: output projection, SwiGLU (arXiv 2002.05202) or experts,
         sums.
@@ -285,7 +294,7 @@ class Block(nnx.Module):
         Args:
             x: the block's input.
             attended: output of the attention.
-            given: experts to use in place of those that the router chooses, or UNKNOWN.
+            routes: experts to use in place of those that the router chooses, or UNKNOWN.
 
         Returns:
             The block's output, and the routing of its tokens; None without experts.
@@ -300,7 +309,7 @@ class Block(nnx.Module):
         h = h.reshape(-1, shape[-1])
         routing = None
         if c.num_experts:
-            y, routing = self._experts(h, given)
+            y, routing = self._experts(h, routes)
         else:
             gate, up = (checkpoint_name(y, "gate_up") for y in self._project(h, "gate", "up"))
             (y,) = self._project(self._gated(gate, up), "down")
@@ -313,14 +322,14 @@ class Block(nnx.Module):
         return jax.nn.gelu(gate, approximate=True) * up
 
     def _experts(
-        self, h: Float[Array, "n width"], given: Integer[Array, "rows length k"] | None
+        self, h: Float[Array, "n width"], routes: Integer[Array, "rows length k"] | None
     ) -> tuple[Float[Array, "n width"], Routing]:
         """Computes the mixture of experts."""
         c = self.config
-        if given is not None:
-            given = given.reshape(-1, c.experts_per_token)
+        if routes is not None:
+            routes = routes.reshape(-1, c.experts_per_token)
         router = self.router_proj[...]
-        routing = route(h, router, c.experts_per_token, c.normalise_experts, given)
+        routing = route(h, router, c.experts_per_token, c.normalise_experts, routes)
         names = [name for name in vars(self) if name.startswith("expert_")]
         matrices = {
             # Quantised numbers and their scales keep their dtype.
@@ -547,11 +556,11 @@ class Transformer(nnx.Module):
 
         counted = jnp.ones(tokens.shape, bool) if padded is None else padded > 0
 
-        def apply(block: Block, x: Array, slides: Any, rotates: Any, given: Any) -> Any:
+        def apply(block: Block, x: Array, slides: Any, rotates: Any, routes: Any) -> Any:
             q, k, v = block.qkv(x, *rotary.tables(slides, rotates))
             attended = block.attend(q, k, v, visibility, slides)
-            x, routing = block.finish(x, attended, given)
-            return x, None if routing is None else summed(routing, counted, given)
+            x, routing = block.finish(x, attended, routes)
+            return x, None if routing is None else summed(routing, counted, routes)
 
         by_layer = None if routes is None else jnp.moveaxis(routes, 2, 0)
         x, router = self._repeat(apply, self.embed_tokens(tokens), by_layer)
@@ -565,8 +574,8 @@ class Transformer(nnx.Module):
         graph, params = nnx.split(self.layers)
         config, kept = self.config, REMAT[self.remat]
 
-        def body(x, layer, slides, rotates, given):
-            return apply(nnx.merge(graph, layer), x, slides, rotates, given)
+        def body(x, layer, slides, rotates, routes):
+            return apply(nnx.merge(graph, layer), x, slides, rotates, routes)
 
         def remat(call):
             if kept is None:
@@ -587,10 +596,10 @@ class Transformer(nnx.Module):
             return jnp.asarray(flags) if any(flags) and not all(flags) else None
 
         def step(x, inputs):
-            layer, slides, rotates, given = inputs
+            layer, slides, rotates, routes = inputs
             slides = config.slides(0) if slides is None else slides
             rotates = config.rotates(0) if rotates is None else rotates
-            return body(x, layer, slides, rotates, given)
+            return body(x, layer, slides, rotates, routes)
 
         kinds = (both(config.sliding_layers), both(config.rotated_layers))
         return jax.lax.scan(remat(step), x, (params, *kinds, routes))
