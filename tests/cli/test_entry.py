@@ -75,8 +75,6 @@ def test_a_wrong_command_is_status_2(words, capsys):
 @pytest.mark.parametrize(
     ("status", "words", "named"),
     [
-        (2, "--training.step 3", "training.steps"),
-        (2, "--training.steps ten", "training.steps"),
         (2, "--objective.options.epsilon_lo 1", "epsilon_lo"),
         (2, "--objective.name none.py:loss", "there is no file"),
         (2, "--objective.name chord", "--data.mix"),

@@ -64,9 +64,7 @@ def test_mixed_and_stored_data(explain, tmp_path):
     ("words", "field"),
     [
         ("--steps 0", "--steps"),
-        ("--regime.sync 2", "regime.sync"),
         ("--objective.name chord", "chord"),
-        ("--regime.replay_ratio 0.99", "replay_ratio"),
     ],
 )
 def test_invalid_settings_are_refused_by_name(explain, words, field):

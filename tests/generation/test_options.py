@@ -17,7 +17,6 @@ from grre_jax.generation.options import Options
         ({"input": "x.jsonl"}, "prompt"),
         ({"num_samples": 0}, "num_samples"),
         ({"seed": -1}, "seed"),
-        ({"seed": 2**63}, "seed"),
         ({"max_concurrent": 0}, "max_concurrent"),
     ],
 )
@@ -25,9 +24,6 @@ def test_options_out_of_their_domain(fields, name):
     with pytest.raises(ConfigError) as caught:
         Options(**{"model": "m", "prompt": ("hi",)} | fields)
     assert caught.value.field == name
-
-
-# The domains: tests/sampling/test_params.
 
 
 def test_help_loads_nothing_heavy():

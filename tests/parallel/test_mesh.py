@@ -7,8 +7,6 @@ import json
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from grre_jax.domains import ConfigError
-from grre_jax.parallel import MeshConfig
 from grre_jax.parallel.mesh import AXES
 
 from .. import simulated_devices
@@ -72,17 +70,6 @@ def test_eight_devices_make_meshes_and_cut_by_the_rules(eight):
     # The optimiser is cut like its parameters.
     moments = [spec for name, spec in eight["state"].items() if "qkv_proj" in name]
     assert moments == [str(P(None, "fsdp", "tensor"))] * 2
-
-
-def test_axes_have_a_least_size():
-    for make, axes, field in (
-        (MeshConfig, {"data": -2}, "data"),
-        (MeshConfig, {"data": 0}, "data"),
-        (MeshConfig, {"fsdp": 0}, "fsdp"),
-    ):
-        with pytest.raises(ConfigError) as caught:
-            make(**axes)
-        assert caught.value.field == field
 
 
 def test_eight_devices_refuse_other_products(eight):

@@ -1,7 +1,6 @@
 """Reward functions in place of a verifier."""
 
 import asyncio
-import json
 
 import numpy as np
 import pytest
@@ -12,8 +11,6 @@ from grre_jax.tasks import Question, rewards
 from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.judging import InProcess
 from grre_jax.tasks.pool import make_judge
-from grre_jax.training.config.overrides import override
-from grre_jax.training.config.run import Config, from_dict
 
 QUESTION = Question("q", "2+3", "5")
 NAN = pytest.approx(np.nan, nan_ok=True)
@@ -117,12 +114,6 @@ def test_a_function_of_this_process_has_a_name():
     name = rewards.register(lambda question, completion: len(completion))
     task = rewarded(f"{name}=0.5")
     assert judged(task, ["abcd"]).rewards.tolist() == [2] and task.trusted_verifier
-
-
-def test_fields_of_the_command_line_and_of_config_json(file):
-    config = override(Config(name="x"), ["--task.reward", f"{file}:score,{file}:short=0.5"])
-    assert config.task.reward == (f"{file}:score", f"{file}:short=0.5")
-    assert from_dict(json.loads(config.to_json())).task == config.task
 
 
 @pytest.mark.parametrize(

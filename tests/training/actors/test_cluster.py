@@ -11,7 +11,6 @@ import pytest
 
 from grre_jax import config as c
 from grre_jax import rollouts
-from grre_jax.domains import ConfigError
 from grre_jax.errors import UsageError
 from grre_jax.training import loop
 from grre_jax.training.config.overrides import override
@@ -242,30 +241,3 @@ def test_what_a_cluster_lacks_is_named(make_config, tmp_path):
         loop.train(make_config(tmp_path / "run", cluster=cluster))
     with pytest.raises(UsageError, match="cluster.address: '127.0.0.1:1'"):
         loop.train(make_config(tmp_path / "run", cluster=c.ClusterConfig("127.0.0.1:1")))
-
-
-@pytest.mark.parametrize(
-    ("fields", "name"),
-    [
-        ({"most": -1}, "most"),
-        ({"least": 3, "most": 2}, "most"),
-        ({"cpus": -1}, "cpus"),
-        ({"resources": {"TPU": "4"}}, "resources.TPU"),
-    ],
-)
-def test_wrong_numbers_of_explorers(fields, name):
-    with pytest.raises(ConfigError) as error:
-        c.ExplorersConfig(**fields)
-    assert error.value.field == name
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"cluster": c.ClusterConfig("auto"), "data": c.DataConfig(dynamic_sampling=1)},
-    ],
-)
-def test_what_explorers_do_not_go_with_is_refused(fields):
-    with pytest.raises(ConfigError, match="regime.newest|cluster.address"):
-        c.Config("x", regime=c.Regime(newest=True), **fields)

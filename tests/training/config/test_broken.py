@@ -81,6 +81,13 @@ c.TaskConfig(failed_reward="none") | task.failed_reward | 'none'
 c.TaskConfig(failed_reward=float("nan")) | task.failed_reward | nan
 c.DataConfig(order="shuffeld") | data.order | did you mean 'shuffled'
 c.DataConfig(mix="a=2") | data.mix | 'a=2'
+c.DataConfig(mix="a") | data.mix | 'a'
+c.DataConfig(mix="=0.5") | data.mix | '=0.5'
+c.DataConfig(mix="a=nan") | data.mix | 'a=nan'
+c.DataConfig(mix="a=0.5:teacher") | data.mix | 'a=0.5:teacher'
+c.DataConfig(mix="a=0.1,a=0.2:expert") | data.mix | 'a=0.1,a=0.2:expert'
+c.DataConfig(mix="a=0.5,b=0.6") | data.mix | 'a=0.5,b=0.6'
+c.DataConfig(mix="a=0.1,b=0.2,c=0.7", path="p") | data.path | 'p'
 c.DataConfig(prefer="newest", max_uses=2) | data.prefer | 'newest'
 c.DataConfig(path=["a"]) | data.path | ['a']
 c.ModelSource(lora_targets=("q_proj", "gate_porj")) | model.lora_targets[1] | did you mean 'gate_proj'
@@ -98,6 +105,10 @@ c.CheckpointConfig(export=1) | checkpoint.export | 1
 c.WarmStartConfig(steps=1, demonstrations=2, batch_size=3) | warm_start.batch_size | 3
 c.WarmStartConfig(optimizer={}) | warm_start.optimizer | {}
 c.MeshConfig(data=0) | mesh.data | 0
+c.Config("x", regime=c.Regime(newest=True)) | regime.newest | True
+c.Config("x", regime=c.Regime(newest=True), cluster=c.ClusterConfig("auto"), data=c.DataConfig(dynamic_sampling=1)) | regime.newest | True
+c.ClusterConfig(explorers=c.ExplorersConfig(least=3, most=2)) | explorers.most | 2
+c.ClusterConfig(explorers=c.ExplorersConfig(resources={"TPU": "4"})) | explorers.resources.TPU | '4'
 1 / 0 | line 7 | ZeroDivisionError
 c.Nothing() | line 7 | Nothing
 {} | config() | dict
