@@ -9,6 +9,7 @@ import importlib.metadata
 import os
 import pathlib
 import re
+import shutil
 import sys
 
 import hypothesis
@@ -199,6 +200,12 @@ def tiny_run(make_config, tmp_path_factory):
             loop.train(make_config(root / "runs" / "tiny"), overwrite=True)
             done.touch()
     return root / "runs" / "tiny"
+
+
+@pytest.fixture
+def copy(tiny_run, tmp_path):
+    """A copy of the finished run, to be changed."""
+    return shutil.copytree(tiny_run, tmp_path / "copy")
 
 
 @pytest.fixture(scope="module")

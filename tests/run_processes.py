@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from grre_jax import rollouts
+from grre_jax import models, rollouts
 from grre_jax.training import build, optimizer, state
 from grre_jax.training.checkpoints.folder import Checkpoints, Keep
 from grre_jax.training.policies import load_config
@@ -133,6 +133,11 @@ def children(name: str, process: int) -> list[int]:
     return sorted(number for number in found if parents.get(parents[number]) == process)
 
 
+def contents(folder) -> dict[str, bytes]:
+    """What the files below a folder hold, by their name in it."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
 def log(run) -> list[dict]:
     """The log's rows in order, without what a clock says."""
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -155,6 +160,12 @@ def groups(run: Path) -> dict:
     found = {(int(group.policy_version[0]), group.position): group for group in reader}
     assert len(found) == len(reader)
     return found
+
+
+def logprobs(model):
+    """Log-probs of two sums under a model of arithmetic."""
+    tokens = np.array([[3, 10, 5, 15, 8, 16], [0, 12, 9, 15, 0, 16]])
+    return np.asarray(models.token_logprobs(model, tokens))
 
 
 def first_state(parts):

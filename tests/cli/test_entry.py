@@ -4,7 +4,6 @@ run.
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,18 +15,12 @@ from grre_jax.cli.entry import main
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import CharTokenizer
 
-from ..run_processes import written
+from ..run_processes import contents, logprobs, written
 
 
 @pytest.fixture(scope="module")
 def config_file(make_config, tmp_path_factory):
     return str(written(make_config(tmp_path_factory.mktemp("config") / "tiny")))
-
-
-@pytest.fixture
-def copy(tiny_run, tmp_path):
-    """A copy of the run, to be changed."""
-    return shutil.copytree(tiny_run, tmp_path / "copy")
 
 
 @pytest.fixture
@@ -47,10 +40,6 @@ def fails(capsys):
         return printed
 
     return check
-
-
-def files(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def rows(folder, kind):
@@ -107,11 +96,11 @@ def test_what_is_not_there_is_named(fails, config_file, tmp_path):
 
 
 def test_an_existing_run_is_refused_and_untouched(fails, tiny_run, config_file):
-    before = files(tiny_run)
+    before = contents(tiny_run)
     words = ["train", config_file, "--run-dir", tiny_run]
     assert f"run folder {tiny_run} already exists" in fails(2, *words)
     assert "different: seed" in fails(2, *words, "--resume", "--seed", "3")
-    assert files(tiny_run) == before
+    assert contents(tiny_run) == before
 
 
 def test_a_damaged_shard_is_named(copy, capsys, fails, config_file, tmp_path, flip):
@@ -166,12 +155,12 @@ def test_a_loss_of_your_own_trains_as_its_documentation_says(monkeypatch, config
 
 def test_evaluate_with_short_names(copy, capsys, monkeypatch, fails, tmp_path):
     monkeypatch.setenv("COLUMNS", "200")
-    before = files(copy)
+    before = contents(copy)
     words = "--questions 8 --num-samples 4 --temperature 0.5 --top-k 3 --top-p 0.9"
     words = [*words.split(), "--max-new-tokens", "3", "--output", str(tmp_path / "e.json")]
     assert main(["evaluate", str(copy), *words]) == 0
     result = json.loads((tmp_path / "e.json").read_text())
-    after = files(copy)
+    after = contents(copy)
     assert result == json.loads(after.pop("evaluation.json")) and after == before
     assert result["steps"] == [0, 8] and result["questions"] == 8
     given = {"num_samples": 4, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "max_new_tokens": 3}
@@ -187,16 +176,12 @@ def test_evaluate_with_short_names(copy, capsys, monkeypatch, fails, tmp_path):
 def test_sample_and_export(fails, tiny_run, tmp_path, capsys):
     assert main(["export", str(tiny_run), str(tmp_path / "last")]) == 0
     assert main(["export", str(tiny_run), str(tmp_path / "first"), "--step", "0"]) == 0
-    tokens = np.array([[3, 10, 5, 15, 8, 16], [0, 12, 9, 15, 0, 16]])
-    first, last = (
-        np.asarray(models.token_logprobs(models.load(tmp_path / name), tokens))
-        for name in ("first", "last")
-    )
+    first, last = (logprobs(models.load(tmp_path / name)) for name in ("first", "last"))
     assert np.abs(first - last).max() > 1e-3
     capsys.readouterr()
-    before = files(tmp_path / "last")
+    before = contents(tmp_path / "last")
     assert str(tmp_path / "last") in fails(2, "export", tiny_run, tmp_path / "last")
-    assert files(tmp_path / "last") == before
+    assert contents(tmp_path / "last") == before
     assert "step 3" in fails(1, "export", tiny_run, tmp_path / "third", "--step", "3")
     words = "--prompt 3+5> --num-samples 2 --max-new-tokens 3 --output -".split()
     assert main(["sample", str(tiny_run), *words]) == 0

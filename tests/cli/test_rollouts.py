@@ -5,7 +5,7 @@ import pytest
 
 from grre_jax import rollouts, tasks
 from grre_jax.cli.entry import main
-from grre_jax.errors import UsageError
+from grre_jax.errors import DataError, UsageError
 
 
 @pytest.fixture
@@ -37,6 +37,9 @@ def test_filter_and_merge(folder, tmp_path, run):
     expected = [g for g in of_later if g.lengths.max() <= 4 and g.position != 5]
     assert list(kept) == expected and 0 < len(expected) < 8
     assert kept.datasets[0].metadata["history"][0]["kept"] == where
+    with pytest.raises(DataError, match="12 groups"):
+        run("filter", folder, "--output", tmp_path / "none", "--where", "position < 0")
+    assert not (tmp_path / "none").exists()
     assert run("merge", tmp_path / "f", folder, "--output", tmp_path / "m") == 0
     assert len(rollouts.read(tmp_path / "m")) == 12
 

@@ -7,26 +7,13 @@ from hypothesis import strategies as st
 
 from grre_jax.explain import timeline
 from grre_jax.explain.command import BINS, _ages
-from grre_jax.training.data.regime import Regime
-from grre_jax.training.data.schedule import Schedule
 
-regimes = st.one_of(
-    st.builds(Regime, offline=st.just(True), reuse=st.integers(1, 3)),
-    st.builds(
-        Regime,
-        st.integers(1, 9),
-        st.integers(0, 9),
-        reuse=st.integers(1, 4),
-        replay_ratio=st.sampled_from([0.0, 0.5]),
-    ),
-    st.builds(Regime, staleness=st.integers(1, 9), reuse=st.integers(1, 4)),
-)
+from ..training.data.test_schedule import schedules
 
 
 @settings(max_examples=50)
-@given(regimes, st.integers(1, 120))
-def test_rows_hold_the_schedule_in_order(regime, steps):
-    schedule = Schedule(regime, 4)
+@given(schedules(), st.integers(1, 120))
+def test_rows_hold_the_schedule_in_order(schedule, steps):
     plans = [schedule(step) for step in range(steps)]
     rows = timeline.stretches(schedule, steps)
     spans = [range(row["steps"][0], row["steps"][1] + 1) for row in rows]

@@ -8,9 +8,8 @@ from grre_jax.sampling.decoding import engine
 
 from ..model_options import OTHER_FAMILIES
 from .calls import sample
+from .conftest import ENDS, VOCAB
 
-VOCAB = 24
-ENDS = (0, 5, 11, 17)  # 0 is also what rows are padded with
 PROMPTS = [[3, 4, 5, 0, 7, 8], [9, 2], [6, 6, 1, 3]]
 SHAPE = {"group_size": 5, "max_new_tokens": 7}
 

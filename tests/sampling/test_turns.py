@@ -7,14 +7,14 @@ import jax
 import numpy as np
 import pytest
 
-from grre_jax import models, sampling
+from grre_jax import sampling
 from grre_jax.sampling import turns
 
 from .. import simulated_devices
 from .calls import sample, split
+from .test_sampler import ENDS, GEMMA, LATER, token_logprobs
 
 PROMPTS = [[3, 4, 5, 0, 7, 8], [9, 2], [6]]
-ENDS = (0, 5, 11, 17)
 SAMPLES, TURN, LIMITS = 3, 5, turns.Limits(turns=4, tokens=40)
 KEY = jax.random.key(0)
 
@@ -83,11 +83,6 @@ def same(a, b):
         np.testing.assert_allclose(a.logprobs[name], b.logprobs[name], atol=1e-4)
 
 
-@jax.jit
-def token_logprobs(model, rows, temperature):
-    return models.token_logprobs(model, rows, temperature=temperature)
-
-
 def check_rescored(model, found, temperature=1.0):
     for (position, _), t in found.items():
         whole = [*PROMPTS[position], *t.tokens]
@@ -128,11 +123,9 @@ def test_stored_logprobs_equal_a_full_forward_pass(model, together):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", ["GEMMA", "LATER"])
+@pytest.mark.parametrize("options", [GEMMA, LATER])
 def test_windows_caps_and_temperature_rescored(tiny, options):
-    from . import test_sampler
-
-    model = tiny(**getattr(test_sampler, options))
+    model = tiny(**options)
     found = play(model, temperature=0.7, top_k=6)
     check_rescored(model, found, temperature=0.7)
     assert max(len(t.turns) for t in found.values()) > 1

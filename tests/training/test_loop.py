@@ -5,7 +5,6 @@ Interruptions here are exceptions and signals at chosen points within this proce
 test_kill_and_resume.py kills processes.
 """
 
-import io
 import os
 import shutil
 import signal
@@ -14,7 +13,6 @@ import sys
 import numpy as np
 import pytest
 from flax import nnx
-from rich.console import Console
 
 from grre_jax import models, reporting, rollouts
 from grre_jax.errors import DataError, UsageError
@@ -22,12 +20,11 @@ from grre_jax.tasks.datasets.arithmetic import Arithmetic
 from grre_jax.training import build, loop, policies
 from grre_jax.training.checkpoints import integrity
 from grre_jax.training.checkpoints.folder import Checkpoints, Keep, listed
-from grre_jax.training.data.regime import Regime
 from grre_jax.training.runtime.delayed_metrics import Diverged
 from grre_jax.training.runtime.stopping import Stopped
 
 from ..groups import text_group
-from ..run_processes import bits, first_state, log
+from ..run_processes import bits, first_state, log, quiet
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -37,7 +34,7 @@ class Crash(BaseException):
 
 
 def train(config, **options):
-    return loop.train(config, console=Console(file=io.StringIO()), **options)
+    return loop.train(config, console=quiet(), **options)
 
 
 def test_what_a_run_leaves(tiny_run):
@@ -231,12 +228,3 @@ def test_a_run_that_was_interrupted_and_resumed_is_the_run_that_was_not(
     for store in ("rollouts", "warm_start"):
         assert rollouts.verify(run / store).ok
         assert list(rollouts.read(run / store)) == list(rollouts.read(tiny_run / store))
-
-
-def test_an_offline_run_samples_all_of_its_data_first(make_config, tmp_path):
-    config = make_config(tmp_path, "--warm-start.steps 0", regime=Regime(offline=True))
-    train(config)
-    reader = rollouts.read(tmp_path / "rollouts")
-    assert {entry.policy_version: entry.groups for entry in reader.datasets} == {0: 32}
-    staleness = [row["staleness"] for row in log(tmp_path) if row["kind"] == "train"]
-    assert staleness == [*range(8)]

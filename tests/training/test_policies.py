@@ -12,11 +12,6 @@ from grre_jax.training import policies
 from grre_jax.training.evaluation import command
 
 
-@pytest.fixture
-def copy(tiny_run, tmp_path):
-    return shutil.copytree(tiny_run, tmp_path / "copy")
-
-
 def test_evaluation_of_the_first_and_last_policy(copy):
     words = ["--evaluation.questions", "8"]
     result = command.evaluate_run(copy, words)

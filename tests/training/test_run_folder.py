@@ -14,9 +14,7 @@ from grre_jax.training import run_folder
 from grre_jax.training.config.overrides import override
 from grre_jax.training.run_folder import open_run_folder
 
-
-def contents(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+from ..run_processes import contents
 
 
 def opened(config, *, resume=False, overwrite=False):

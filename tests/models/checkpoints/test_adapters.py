@@ -136,7 +136,6 @@ def save_head(folder, shape=(29, 16), **fields):
         (lambda f: change(f, rank_pattern={"q_proj": 0}), "rank_pattern"),
         (lambda f: change(f, modules_to_save=["lm_head"]), "modules_to_save"),
         (lambda f: change(f, modules_to_save=["lm_head", "norm"]), "modules_to_save.*norm"),
-        (lambda f: change(f, init_lora_weights="pissa_niter_4"), "init_lora_weights"),
         (lambda f: change(f, target_modules=["q_proj", "down_proj"]), "target_modules.*v_proj"),
         (lambda f: change(f, target_modules=r".*layers\.0\..*_proj"), r"target_modules.*\.1\."),
         (lambda f: change(f, target_modules=[*CONFIG.targets, "up_proj"]), "up_proj"),

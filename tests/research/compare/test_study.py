@@ -2,13 +2,12 @@
 itself is a stand-in but in the last test.
 """
 
-import io
 import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
+from grre_jax import rollouts
 from grre_jax.config import EvaluationConfig, Regime
 from grre_jax.errors import UsageError
 from grre_jax.reporting import MetricsLog
@@ -16,9 +15,11 @@ from grre_jax.training.runtime.delayed_metrics import Diverged
 from research.compare import study
 from research.entrants import NARROW, REINFORCE
 
+from ...run_processes import quiet
+
 
 def compare(config, output, **options):
-    return study.run(config, output, console=Console(file=io.StringIO(), width=200), **options)
+    return study.run(config, output, console=quiet(), **options)
 
 
 def leave_curves(folder, accuracies, steps=8):
@@ -124,10 +125,14 @@ def test_what_cannot_be_compared_is_refused(make_config, tmp_path, trained):
 
 
 def test_it_is_grre_train(make_config, tmp_path):
-    options = {"regimes": ["sync 3"], "only": [NARROW, REINFORCE], "seeds": 2}
+    options = {"regimes": ["offline"], "only": [NARROW, REINFORCE], "seeds": 2}
     found = compare(make_config(tmp_path / "unused"), tmp_path / "out", **options)
     first, second = (cell["runs"] for cell in found["cells"])
     for run in (*first, *second):
         assert len(run["accuracy"]) == 3 and run["step"] == [0, 4, 8]
     # Algorithms share the warm start of a seed.
     assert [run["accuracy"][0] for run in first] == [run["accuracy"][0] for run in second]
+    # Offline, all of a run's data is sampled first.
+    for folder in (tmp_path / "out").rglob("rollouts"):
+        datasets = rollouts.read(folder).datasets
+        assert {entry.policy_version: entry.groups for entry in datasets} == {0: 32}

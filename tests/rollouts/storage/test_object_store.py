@@ -13,8 +13,20 @@ pytest.importorskip("s3fs", reason="needs the extras s3 and test")
 pytest.importorskip("moto", reason="needs the extras s3 and test")
 
 
+@pytest.fixture
 def url(store):
     return f"s3://{store.folder}"
+
+
+@pytest.fixture
+def seal(url, make_group):
+    """`seal(*positions)`: writes a data set of one group for each."""
+
+    def write(*positions):
+        for position in positions:
+            rollouts.write(url, [make_group(position)], writer="w")
+
+    return write
 
 
 def fails(name, status, times=100):
@@ -23,32 +35,32 @@ def fails(name, status, times=100):
     return lambda method, path, _: left.pop() if left and method == "PUT" and name in path else None
 
 
-def test_a_folder_in_an_object_store_is_a_folder(store, folder, make_group):
-    rollouts.merge([folder], url(store))
-    reader = rollouts.read(url(store))
+def test_a_folder_in_an_object_store_is_a_folder(store, url, folder, make_group):
+    rollouts.merge([folder], url)
+    reader = rollouts.read(url)
     assert list(reader) == list(rollouts.read(folder))
-    assert reader.folder == url(store) and reader.at(9, 2) == make_group(9, version=2)
-    rollouts.write(url(store), [make_group(50)], writer="w", metadata={"contains": ["a/b"]})
+    assert reader.folder == url and reader.at(9, 2) == make_group(9, version=2)
+    rollouts.write(url, [make_group(50)], writer="w", metadata={"contains": ["a/b"]})
     assert len(reader) == 12 and reader.refresh() == 1 and reader[12] == make_group(50)
     assert reader.contains == {"a/b"}
-    report = rollouts.verify(url(store))
+    report = rollouts.verify(url)
     assert report.ok and report.intact_groups == 13 and not report.ignored
     assert len(store.files.cat_file(f"{store.folder}/manifest.jsonl").splitlines()) == 4
 
 
-def test_what_works_on_folders_works_there(store, folder, tmp_path):
-    rollouts.merge([folder], url(store))
-    rollouts.export(url(store), tmp_path / "e.jsonl")
-    rollouts.import_rows("jsonl", tmp_path / "e.jsonl", f"{url(store)}-again")
-    assert list(rollouts.read(f"{url(store)}-again")) == list(rollouts.read(folder))
-    with pytest.raises(UsageError, match=url(store)):
-        rollouts.merge([folder], url(store))
-    with pytest.raises(UsageError, match=f"{url(store)}-again"):
-        rollouts.import_rows("jsonl", tmp_path / "e.jsonl", f"{url(store)}-again")
+def test_what_works_on_folders_works_there(url, folder, tmp_path):
+    rollouts.merge([folder], url)
+    rollouts.export(url, tmp_path / "e.jsonl")
+    rollouts.import_rows("jsonl", tmp_path / "e.jsonl", f"{url}-again")
+    assert list(rollouts.read(f"{url}-again")) == list(rollouts.read(folder))
+    with pytest.raises(UsageError, match=url):
+        rollouts.merge([folder], url)
+    with pytest.raises(UsageError, match=f"{url}-again"):
+        rollouts.import_rows("jsonl", tmp_path / "e.jsonl", f"{url}-again")
 
 
-def test_an_empty_a_foreign_and_a_missing_place(store):
-    assert len(rollouts.read(url(store))) == 0
+def test_an_empty_a_foreign_and_a_missing_place(store, url):
+    assert len(rollouts.read(url)) == 0
     store.files.pipe_file(f"{store.bucket}/photos/a.jpg", b"x")
     with pytest.raises(DataError, match="/photos"):
         rollouts.read(f"s3://{store.bucket}/photos")
@@ -56,48 +68,47 @@ def test_an_empty_a_foreign_and_a_missing_place(store):
         rollouts.read("nope://x")
     store.plan = lambda *_: 403
     with pytest.raises(DataError, match="run/rollouts"):
-        rollouts.read(url(store))
+        rollouts.read(url)
 
 
-def test_an_upload_that_fails_seals_nothing_and_one_that_fails_once_is_repeated(store, make_group):
-    rollouts.write(url(store), [make_group(0)], writer="w")
+def test_an_upload_that_fails_seals_nothing_and_one_that_fails_once_is_repeated(store, url, seal):
+    seal(0)
     before = store.files.find(store.folder)
     store.plan = fails("metadata.json", 403)
-    with pytest.raises(DataError, match=url(store)):
-        rollouts.write(url(store), [make_group(1)], writer="w")
+    with pytest.raises(DataError, match=url):
+        seal(1)
     assert store.files.find(store.folder) == before
     store.plan = fails("array_record", 503, times=1)
-    rollouts.write(url(store), [make_group(1)], writer="w")
-    assert len(rollouts.read(url(store))) == 2
+    seal(1)
+    assert len(rollouts.read(url)) == 2
     store.plan = fails("manifest", 403)
-    with pytest.raises(DataError, match=url(store)):
-        rollouts.write(url(store), [make_group(2)], writer="w")
+    with pytest.raises(DataError, match=url):
+        seal(2)
     store.plan = None
-    rollouts.write(url(store), [make_group(3)], writer="w")
-    report = rollouts.verify(url(store))
+    seal(3)
+    report = rollouts.verify(url)
     assert report.ok and report.groups == 3 and len(report.ignored) == 4
-    assert [group.position for group in rollouts.read(url(store))] == [0, 1, 3]
+    assert [group.position for group in rollouts.read(url)] == [0, 1, 3]
 
 
-def test_the_layout_of_earlier_versions(store, make_group):
+def test_the_layout_of_earlier_versions(store, url, seal, make_group):
     """They had an object for each entry, in a folder `manifest`."""
-    for position in range(3):
-        rollouts.write(url(store), [make_group(position)], writer="w")
+    seal(0, 1, 2)
     lines = store.files.cat_file(f"{store.folder}/manifest.jsonl").splitlines(keepends=True)
     store.files.rm_file(f"{store.folder}/manifest.jsonl")
     for number, line in enumerate(lines):
         store.files.pipe_file(f"{store.folder}/manifest/{number:08d}.jsonl", line)
-    reader = rollouts.read(url(store))
+    reader = rollouts.read(url)
     assert [group.position for group in reader] == [0, 1, 2]
-    rollouts.write(url(store), [make_group(3)], writer="w")
+    seal(3)
     assert reader.refresh() == 1 and reader[3] == make_group(3)
-    assert rollouts.verify(url(store)).ok
+    assert rollouts.verify(url).ok
 
 
-def test_damaged_missing_and_foreign_objects(store, make_group):
+def test_damaged_missing_and_foreign_objects(store, url, make_group):
     for version in range(2):
-        rollouts.write(url(store), [make_group(version, version=version)], writer="w")
-    reader = rollouts.read(url(store))
+        rollouts.write(url, [make_group(version, version=version)], writer="w")
+    reader = rollouts.read(url)
     entry, _ = reader.datasets[0], reader[0]
     name = f"{store.folder}/{entry.name}/{entry.data_file}"
     content = bytearray(store.files.cat_file(name))
@@ -105,29 +116,28 @@ def test_damaged_missing_and_foreign_objects(store, make_group):
     store.files.pipe_file(name, bytes(content))
     store.files.pipe_file(f"{store.folder}/notes.txt", b"mine")
     assert reader[0] == make_group(0, version=0)  # the copy from before the damage
-    assert "SHA-256" in str(rollouts.verify(url(store)).problems[0])
+    assert "SHA-256" in str(rollouts.verify(url).problems[0])
     for remove in (store.files.rm_file, None):
-        reader = rollouts.read(url(store))
+        reader = rollouts.read(url)
         with pytest.raises((rollouts.CorruptRecord, rollouts.CorruptShard)) as caught:
             reader[0]
         assert caught.value.file == f"s3://{name}"
         assert reader[1] == make_group(1, version=1)
         if remove:
             remove(name)
-    report = rollouts.verify(url(store))
+    report = rollouts.verify(url)
     assert len(report.problems) == report.intact_groups == 1 and report.ignored == ["notes.txt"]
     path = f"{store.folder}/manifest.jsonl"
     lines = store.files.cat_file(path)
     store.files.pipe_file(path, lines.replace(b'"writer":"w"', b'"writer":"x"'))
     with pytest.raises(manifest.CorruptManifest, match="manifest.jsonl, line 1:"):
-        rollouts.read(url(store))
+        rollouts.read(url)
 
 
-def test_a_file_is_copied_once_while_its_shard_is_open(store, make_group, monkeypatch):
-    for position in range(4):
-        rollouts.write(url(store), [make_group(position)], writer="w")
+def test_a_file_is_copied_once_while_its_shard_is_open(store, url, seal, make_group, monkeypatch):
+    seal(0, 1, 2, 3)
     monkeypatch.setattr(shards, "OPEN_FILES", 2)
-    reader = rollouts.read(url(store))
+    reader = rollouts.read(url)
     store.log.clear()
     for number in (0, 0, 1, 1, 0, 2, 3, 0):
         assert reader[number] == make_group(number)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from grre_jax import rollouts
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import UsageError
 from grre_jax.rollouts.tools import copying
 
 
@@ -38,19 +38,6 @@ def test_small_data_sets_of_one_source_become_one(tmp_path, make_group, monkeypa
     monkeypatch.setattr(copying, "GROUPS_PER_DATASET", 2)
     assert rollouts.merge([tmp_path / "r"], tmp_path / "some").datasets == 3
     assert ids(tmp_path / "one") == ids(tmp_path / "some") == [f"g{i}" for i in range(5)]
-
-
-def test_filter(folder, tmp_path):
-    keep = rollouts.predicate("has_reward_variance")
-    report = rollouts.filter(folder, tmp_path / "f", keep, "varies")
-    reader = rollouts.read(tmp_path / "f")
-    assert 0 < report.groups < report.read == 12
-    assert list(reader) == [group for group in rollouts.read(folder) if keep(group)]
-    (step,) = reader.datasets[0].metadata["history"]
-    assert step["kept"] == "varies"
-    with pytest.raises(DataError, match="12 groups"):
-        rollouts.filter(folder, tmp_path / "none", lambda group: False, "nothing")
-    assert not (tmp_path / "none").exists()
 
 
 def test_a_folder_that_holds_something_is_not_written_to(folder, tmp_path):

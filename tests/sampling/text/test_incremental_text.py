@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from grre_jax.sampling.text.incremental_text import IncrementalText
 
+from ... import byte_tokenizers
+
 TEXT = "naïve 中文 😀 cost $1,234.50\n\n  x**2 👨‍👩‍👧 İ"
 
 
@@ -22,16 +24,10 @@ def read(decode, tokens, step):
 
 def byte_level():
     """(encode, decode): a token a byte, as GPT-2's family spells what it has no merges for, and
-    a special token.
+    special tokens.
     """
-    tokenizers = pytest.importorskip("tokenizers")
-    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = tokenizers.Tokenizer(
-        tokenizers.models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[])
-    )
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    tokenizer.add_special_tokens([tokenizers.AddedToken("<|end|>", special=True)])
+    pytest.importorskip("transformers")
+    tokenizer = byte_tokenizers.backend()
     return lambda text: tokenizer.encode(text).ids, tokenizer.decode
 
 
@@ -61,7 +57,7 @@ def sentence_pieces():
         ]
     )
     tokenizer.normalizer = tokenizers.normalizers.Replace(" ", "▁")
-    tokenizer.add_special_tokens([tokenizers.AddedToken("<|end|>", special=True)])
+    tokenizer.add_special_tokens([tokenizers.AddedToken(byte_tokenizers.MARKS[-1], special=True)])
     return lambda text: tokenizer.encode("▁" + text).ids, tokenizer.decode
 
 
@@ -75,7 +71,11 @@ def test_special_tokens_have_no_text_and_are_no_context(coder):
     not make it one.
     """
     encode, decode = coder
-    special, tokens, reader = encode("<|end|>")[-1:], encode("x cost"), IncrementalText(decode)
+    special, tokens, reader = (
+        encode(byte_tokenizers.MARKS[-1])[-1:],
+        encode("x cost"),
+        IncrementalText(decode),
+    )
     at = next(n for n in range(len(tokens)) if decode(tokens[:n]) == "x")
     assert decode(special) == "" and decode([*special, *tokens]) != ""
     assert "".join(map(reader.push, (tokens[:at], special, special, tokens[at:]))) == "x cost"

@@ -11,9 +11,9 @@ from . import published_samples
 POSITIONS = 200
 
 MADE = {
-    "arithmetic": [{}, {"operands": 2}],
+    "arithmetic": [{"operands": 2}],
     "calculator": [{}, {"operands": 2, "digits": 1}],
-    "chat_arithmetic": [{}, {"operation": "*"}, {"operation": "-"}, {"operands": 3}],
+    "chat_arithmetic": [{}],
     "reasoning_gym": [{"size": 200}, {"dataset": "spell_backward", "size": 100}],
 }
 

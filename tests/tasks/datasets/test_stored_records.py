@@ -1,6 +1,5 @@
 """Records from files in the published formats, and from Hugging Face with its library replaced."""
 
-import json
 import sys
 import types
 
@@ -10,6 +9,8 @@ import pytest
 from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.datasets.stored_records import files_of, from_hub, read_records
+
+from . import published_samples
 
 RECORDS = [{"a": 1, "b": ["x"]}, {"a": 2, "b": []}]
 
@@ -50,23 +51,11 @@ def test_the_files_of_a_split(tmp_path):
     assert files_of(tmp_path / "train", "test") == []
 
 
-def save_to_disk(folder, rows):
-    """As datasets.save_to_disk lays a data set out, with a cache that is not part of it."""
-    folder.mkdir(parents=True)
-    table = pyarrow.Table.from_pylist(rows)
-    parts = {"data-0.arrow": table[:1], "data-1.arrow": table[1:], "cache-1f.arrow": table}
-    for name, part in parts.items():
-        with pyarrow.ipc.new_stream(str(folder / name), part.schema) as stream:
-            stream.write_table(part)
-    state = {"_data_files": [{"filename": name} for name in list(parts)[:2]]}
-    (folder / "state.json").write_text(json.dumps(state))
-    (folder / "dataset_info.json").write_text("{}")
-
-
 def test_data_sets_on_disk(tmp_path):
     for split, count in (("train", 6), ("test", 4)):
         rows = [{"question": f"{split} {n}?", "answer": f"So #### {n}"} for n in range(count)]
-        save_to_disk(tmp_path / split, rows)
+        table = pyarrow.Table.from_pylist(rows)
+        published_samples.save_to_disk(tmp_path / split, table[:1], table[1:])
     options = {"path": tmp_path / "train", "test_path": tmp_path / "test"}
     whole, apart = tasks.build("gsm8k", path=tmp_path), tasks.build("gsm8k", **options)
     assert whole.all_questions() == apart.all_questions()

@@ -368,17 +368,16 @@ def reply(text, called=False):
     return Reply(text, 0.0, False, {}, called)
 
 
-@pytest.mark.parametrize("tools", [None, TOOLS])
-def test_a_trajectory_has_the_tokens_of_its_conversation(load, tools):
+def test_a_trajectory_has_the_tokens_of_its_conversation(load):
     tokenizer = load(WITH_TOOLS)
-    opening, replies = dataclasses.replace(ASKED, tools=tools), [reply("8", bool(tools))]
-    written = opening_tokens(tokenizer, opening), observation_tokens(tokenizer, opening, replies)
-    ids = [*written[0], *tokenizer.encode_completion("call <3+5>"), *written[1]]
-    told = [{"role": "assistant", "content": "call <3+5>"}]
-    told.append({"role": "tool" if tools else "user", "content": "8"})
+    opening = dataclasses.replace(ASKED, tools=TOOLS)
+    answered = observation_tokens(tokenizer, opening, [reply("8", called=True)])
+    spoken = tokenizer.encode_completion("call <3+5>")
+    told = [{"role": "assistant", "content": "call <3+5>"}, {"role": "tool", "content": "8"}]
     whole = tokenizer.tokenizer.apply_chat_template(
-        opening.messages + told, tools=tools, tokenize=False, add_generation_prompt=True
+        opening.messages + told, tools=TOOLS, tokenize=False, add_generation_prompt=True
     )
+    ids = [*opening_tokens(tokenizer, opening), *spoken, *answered]
     assert ids == tokenizer.tokenizer.encode(whole)
 
 

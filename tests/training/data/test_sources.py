@@ -69,17 +69,6 @@ def aged(tmp_path, make_group):
     return tmp_path / "aged"
 
 
-def test_batches_are_a_function_of_the_step_and_cover_an_epoch(select, folder):
-    batches = select(folder, "--data.questions 0:6")
-    again = select(folder, "--data.questions 0:6")
-    for step in (4, 0, 2):
-        assert read(batches(step)) == read(again(step)) and len(batches(step).picks) == 2
-    for epoch in range(3):
-        seen = ids(batches, range(3 * epoch, 3 * epoch + 3))
-        assert sorted(seen) == [f"g{i}" for i in range(6)]
-    assert np.isnan(batches(0).ages).all()
-
-
 @pytest.mark.parametrize(
     "words, numbers",
     [

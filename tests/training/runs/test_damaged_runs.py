@@ -15,7 +15,6 @@ from grre_jax.training.policies import load_config
 
 from ...run_processes import log, written
 
-# One of each kind, by what its name begins and ends with.
 # One of each kind, by what its name begins and ends with. Others: test_damaged_data_sets.py,
 # test_policies.py and checkpoints/test_folder.py.
 KINDS = (

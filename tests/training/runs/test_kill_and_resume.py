@@ -19,8 +19,6 @@ def nothing_is_left():
 
 
 # A signal that asks the run to stop is sent within the tests' process (test_loop).
-# A signal that asks the run to stop is sent within the tests' process (test_loop).
-# A signal that asks the run to stop is sent within the tests' process (test_loop).
 def test_killed_and_resumed(tiny_run, make_config, tmp_path):
     """With replay and two uses of a batch. It goes on within this process."""
     words = f"--start-from {tiny_run} --evaluation.questions 0"

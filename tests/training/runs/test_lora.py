@@ -22,7 +22,7 @@ from grre_jax.training.export import write_model
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from grre_jax.training.step import loss_and_gradient, make_train_step
 
-from ...run_processes import quiet
+from ...run_processes import logprobs, quiet
 from ..test_step import CONFIG
 
 pytestmark = pytest.mark.usefixtures("no_reports")
@@ -138,11 +138,6 @@ def run(make_lora_config, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "lora"
     loop.train(make_lora_config(folder, "--training.steps 2"), console=quiet())
     return loop.train(make_lora_config(folder), resume=True, console=quiet())
-
-
-def logprobs(model):
-    tokens = np.array([[3, 10, 5, 15, 8, 16], [0, 12, 9, 15, 0, 16]])
-    return np.asarray(models.token_logprobs(model, tokens))
 
 
 def test_a_run_trains_resumes_and_exports_both_ways(run, make_lora_config, tmp_path, tiny_run):

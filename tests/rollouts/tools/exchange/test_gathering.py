@@ -1,4 +1,3 @@
-import json
 import math
 import tempfile
 
@@ -9,6 +8,8 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
+
+from .importing import imported
 
 
 def import_trl(folder, *files, **mapping):
@@ -81,10 +82,7 @@ def import_letters(folder, letters, mapping=None, **columns):
         | {name: values[k] for name, values in columns.items()}
         for k, letter in enumerate(letters)
     ]
-    (folder / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    into = tempfile.mkdtemp(dir=folder)
-    rollouts.import_rows("jsonl", folder / "a.jsonl", into, mapping=mapping)
-    return list(rollouts.read(into))
+    return list(imported(folder, rows, mapping=mapping))
 
 
 @pytest.mark.parametrize(

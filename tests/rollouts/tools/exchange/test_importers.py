@@ -11,14 +11,6 @@ LINE = {
     "answer": "4",
     "completions": [{"text": "4", "reward": 1}, {"text": "5", "reward": False}],
 }
-TOKENS = {
-    "prompt": "2+2=",
-    "prompt_tokens": [1, 2],
-    "completions": [
-        {"text": "4", "reward": 1.0, "tokens": [5, 9], "logprobs": [-0.5, -0.25], "source": "gpt"},
-        {"text": "", "reward": 0.0, "tokens": [9], "logprobs": [-3.0]},
-    ],
-}
 
 
 def write_lines(path, *lines):
@@ -35,16 +27,14 @@ def solution(answer, correct):
 
 
 def test_jsonl(tmp_path):
-    path = write_lines(tmp_path / "mine.jsonl", LINE, "", TOKENS)
+    path = write_lines(tmp_path / "mine.jsonl", LINE, "", LINE | {"prompt": "2*2="})
     how = {"task": "sums", "contains": ("gsm8k/test",), "metadata": {"who": "me"}}
     rollouts.import_jsonl(path, tmp_path / "r", **how)
-    text, tokens = reader = rollouts.read(tmp_path / "r")
+    text, other = reader = rollouts.read(tmp_path / "r")
     assert (text.group_id, text.question_id, text.task) == ("mine:1", "mine:1", "sums")
     assert (text.texts, text.rewards.tolist(), text.answer) == (["4", "5"], [1.0, 0.0], "4")
     assert (text.position, text.behavior_logprobs, len(text.tokens)) == (-1, None, 0)
-    assert tokens.lengths.tolist() == [2, 1] and tokens.tokens.tolist() == [5, 9, 9]
-    assert tokens.behavior_logprobs.tolist() == [-0.5, -0.25, -3.0]
-    assert tokens.mask.tolist() == [1, 1, 1] and tokens.sources == ["gpt", "imported"]
+    assert other.group_id == "mine:3" and other.sources == ["imported"] * 2
     metadata = reader.datasets[0].metadata
     assert (metadata["who"], metadata["source_file"]) == ("me", "mine.jsonl")
     assert reader.contains == {"gsm8k/test"}
@@ -94,8 +84,8 @@ def test_the_same_file_is_not_imported_twice(tmp_path):
     name = rollouts.import_jsonl(path, tmp_path / "r")
     with pytest.raises(UsageError, match=name):
         rollouts.import_jsonl(path, tmp_path / "r")
-    rollouts.import_jsonl(write_lines(tmp_path / "b.jsonl", TOKENS), tmp_path / "r")
-    assert len(rollouts.read(tmp_path / "r")) == 2
+    rollouts.import_jsonl(write_lines(tmp_path / "b.jsonl", LINE, LINE), tmp_path / "r")
+    assert len(rollouts.read(tmp_path / "r")) == 3
 
 
 def test_gsm8k_solutions(tmp_path):

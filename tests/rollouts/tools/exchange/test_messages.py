@@ -5,11 +5,7 @@ write.
 import itertools
 import json
 import re
-import tempfile
-from pathlib import Path
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 from grre_jax import rollouts, tasks
@@ -18,6 +14,7 @@ from grre_jax.rollouts import views
 
 from .... import byte_tokenizers
 from ....tasks.datasets import published_samples
+from . import importing
 from .test_json_walk import VALUES
 
 CHATML = (
@@ -72,14 +69,7 @@ TURNS = [says("assistant", "call"), says("tool", "42"), says("assistant", "so 42
 
 
 def imported(tmp_path, row, tokenizer=None, kind="jsonl", **options):
-    folder = Path(tempfile.mkdtemp(dir=tmp_path))
-    path = folder / ("a.jsonl" if kind == "jsonl" else "a.parquet")
-    if kind == "jsonl":
-        path.write_text(json.dumps(row))
-    else:
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), path)
-    rollouts.import_rows(kind, path, folder / "r", tokenizer=tokenizer, **options)
-    reader = rollouts.read(folder / "r")
+    reader = importing.imported(tmp_path, [row], kind, tokenizer=tokenizer, **options)
     return reader[0], reader
 
 
@@ -155,13 +145,11 @@ def test_tokens_beside_messages_win(tmp_path, tokenizer):
 
 REFUSED = [  # the template, None for no tokenizer; the row; the field that is named
     (None, row_of("a", prompt=[says("system", "s"), says("user", "q")]), "prompt"),
-    (None, row_of("a", prompt=[says("user", "q", images=[1])]), "prompt"),
     (None, row_of(TURNS), "texts"),
     (None, row_of([says("assistant", "a", tool_calls=[{}])]), "texts"),
     (None, row_of("a", tools=[{"name": "calc"}]), "tools"),
     (None, with_tokens(text="a", turn_rewards=[1, 2]), "turn_rewards"),
     (None, {"messages": [says("user", "q")], "reward": 1}, "messages"),
-    (None, {"messages": "q", "reward": 1}, "messages"),
     (NO_TOOLS, row_of("a", tools=[{"name": "calc"}]), TEXT),
     (CHATML, row_of("a", prompt=ASKS), "prompt"),  # its template would be applied twice
     (FORGETS, row_of(TURNS), TEXT),

@@ -1,27 +1,19 @@
-import json
 import math
 import re
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import pytest
 
-from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.rollouts.tools.exchange import rows
+
+from .importing import imported
 
 
 def group_of(row, *completions, **names):
     parts = [{"text": "t", "reward": 1, **part} for part in completions]
     row = {"prompt": "p", "completions": parts} | row
     return rows.to_group(rows.normalised(rows.renamed(row, names)), "x:1", "")
-
-
-def imported(folder, *lines, **options):
-    (folder / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    rollouts.import_rows("jsonl", folder / "a.jsonl", folder / "r", **options)
-    return list(rollouts.read(folder / "r"))
 
 
 FIELDS_OF_A_ROW = {
@@ -104,8 +96,8 @@ def test_a_wrong_row_is_named_and_nothing_is_imported(tmp_path, row, completion,
         bad["completions"].append({"text": "5", "reward": 0} | completion)
     named = rf"a.jsonl, line 2: (Group 'a:2': )?field {re.escape(field)}[:\[]"
     with pytest.raises(DataError, match=named):
-        imported(tmp_path, good, bad)
-    assert not (tmp_path / "r").exists()
+        imported(tmp_path, [good, bad])
+    assert not [*tmp_path.rglob("r")]
 
 
 def test_a_name_that_the_mapping_sets_to_null_is_something_else():
@@ -130,7 +122,7 @@ def test_integers_may_be_written_as_floats():
 )
 def test_a_row_of_parallel_lists_is_a_group(tmp_path, names, mapping):
     lists = dict(zip(names, (["a", "b"], [1, 0], ["stop", "length"]), strict=True))
-    group, _ = imported(tmp_path, lists | {"prompt": "p"}, lists | {"prompt": "q"}, mapping=mapping)
+    group, _ = imported(tmp_path, [lists | {"prompt": prompt} for prompt in "pq"], mapping=mapping)
     assert (group.texts, group.rewards.tolist()) == (["a", "b"], [1.0, 0.0])
     assert group.finish_reasons == ["stop", "length"]
 
@@ -146,14 +138,7 @@ def test_a_completion_without_a_reward_has_no_verdict(tmp_path, kind, null):
         [{"prompt": "p", **part} for part in parts],
         [{"prompt": "p", "responses": list("012"), "rewards": rewards}],
     )
-    for number, written in enumerate(layouts):
-        path = tmp_path / f"{number}.{kind}"
-        if kind == "parquet":
-            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(written), path)
-        else:
-            path.write_text("\n".join(map(json.dumps, written)))
-        rollouts.import_rows(kind, path, tmp_path / "r")
-    for group in rollouts.read(tmp_path / "r"):
+    for group in [group for written in layouts for group in imported(tmp_path, written, kind)]:
         assert group.extra["verify_failures"] == ["", "none", ""]
         assert list(map(bool, group.extra["verify_reasons"])) == [False, True, False]
         for row in (group.rewards, *group.components.values()):
@@ -164,5 +149,5 @@ def test_groups_have_identifiers_of_their_own(tmp_path):
     row = {"prompt": "p", "completions": [{"text": "t", "reward": 1}]}
     first, second = (row | {"group_id": name} for name in "ab")
     with pytest.raises(DataError, match="line 3: field group_id: .*line 1.*'a'"):
-        imported(tmp_path, first, second, first)
-    assert [group.group_id for group in imported(tmp_path, first, second)] == ["a", "b"]
+        imported(tmp_path, [first, second, first])
+    assert [group.group_id for group in imported(tmp_path, [first, second])] == ["a", "b"]

@@ -1,4 +1,3 @@
-import json
 from contextlib import nullcontext
 
 import pyarrow
@@ -7,6 +6,8 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
+
+from ....tasks.datasets.published_samples import save_to_disk
 
 ROWS = [
     {"problem": "1+1", "response": "2", "score": 1.0, "gold": "2", "id": 7},
@@ -20,18 +21,6 @@ MAPPING = {
     "answer": "gold",
     "question_id": "id",
 }
-
-
-def save_to_disk(folder, *parts):
-    """As datasets.save_to_disk lays a data set out; returns its last file."""
-    folder.mkdir(parents=True)
-    files = [folder / f"data-{number}.arrow" for number in range(len(parts))]
-    for file, table in zip(files, parts, strict=True):
-        with pyarrow.ipc.new_stream(str(file), table.schema) as stream:
-            stream.write_table(table)
-    state = {"_data_files": [{"filename": file.name} for file in files]}
-    (folder / "state.json").write_text(json.dumps(state))
-    return files[-1]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "datasets"])
