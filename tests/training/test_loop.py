@@ -20,6 +20,7 @@ from grre_jax.tasks.datasets.arithmetic import Arithmetic
 from grre_jax.training import build, loop, policies
 from grre_jax.training.checkpoints import integrity
 from grre_jax.training.checkpoints.folder import Checkpoints, Keep, listed
+from grre_jax.training.data.regime import Regime
 from grre_jax.training.runtime.delayed_metrics import Diverged
 from grre_jax.training.runtime.stopping import Stopped
 
@@ -228,3 +229,12 @@ def test_a_run_that_was_interrupted_and_resumed_is_the_run_that_was_not(
     for store in ("rollouts", "warm_start"):
         assert rollouts.verify(run / store).ok
         assert list(rollouts.read(run / store)) == list(rollouts.read(tiny_run / store))
+
+
+def test_an_offline_run_samples_all_of_its_data_first(make_config, tmp_path):
+    config = make_config(tmp_path, "--warm-start.steps 0", regime=Regime(offline=True))
+    train(config)
+    reader = rollouts.read(tmp_path / "rollouts")
+    assert {entry.policy_version: entry.groups for entry in reader.datasets} == {0: 32}
+    staleness = [row["staleness"] for row in log(tmp_path) if row["kind"] == "train"]
+    assert staleness == [*range(8)]
