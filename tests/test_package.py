@@ -5,12 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import grre_jax
 from grre_jax.cli import entry as cli
 
-HEAVY = set(
-    "jax flax transformers torch tensorflow tensorflow_datasets grain matplotlib rich".split()
-)
+HEAVY = "jax flax transformers torch tensorflow tensorflow_datasets grain matplotlib rich"
+HELP = "from grre_jax.cli.entry import main\ntry: main(['{}', '--help'])\nexcept SystemExit: 0"
 
 
 def loaded(statement):
@@ -21,19 +22,27 @@ def loaded(statement):
     return set(done.stdout.split())
 
 
-def test_help_loads_nothing_heavy():
-    statement = (
-        "from grre_jax.cli.entry import main\ntry: main(['train', '--help'])\nexcept SystemExit: 0"
-    )
-    assert not loaded(statement) & HEAVY
-
-
-def test_no_room_loads_another_framework():
-    rooms = (
-        "configs = __import__('grre_jax.training.config.run'); import grre_jax.training.loop,"
-        " grre_jax.sampling, grre_jax.rollouts, grre_jax.models"
-    )
-    assert not loaded(rooms) & {"torch", "tensorflow", "transformers"}
+@pytest.mark.parametrize(
+    ("statement", "heavy"),
+    [
+        (HELP.format("train"), HEAVY),
+        (HELP.format("sample"), f"{HEAVY} numpy"),
+        (
+            "import grre_jax.rollouts, grre_jax.rollouts.tools.show",
+            "tensorflow_datasets grain tensorflow array_record rich jax",
+        ),
+        (
+            "import grre_jax.tasks; grre_jax.tasks.build('arithmetic').question(0)",
+            "jax transformers tokenizers tensorflow tensorflow_datasets torch",
+        ),
+        (
+            "import grre_jax.training.loop, grre_jax.sampling, grre_jax.rollouts, grre_jax.models",
+            "torch tensorflow transformers",
+        ),
+    ],
+)
+def test_importing_is_light(statement, heavy):
+    assert not loaded(statement) & set(heavy.split())
 
 
 def test_metadata_matches_the_code():

@@ -105,7 +105,7 @@ def route(
     chosen = likeliest
     if routes is not None:
         chosen = jnp.where(routes == UNKNOWN, likeliest, routes.astype(likeliest.dtype))
-    # By comparison: on TPU and CPU a gather's gradient is a scatter, number by number.
+    # By comparison, since a gather's gradient is a scatter.
     weights = jnp.where(_is_of(chosen, router.shape[1]), probabilities[:, None], 0).sum(axis=-1)
     if normalise:
         weights = weights / weights.sum(axis=-1, keepdims=True)

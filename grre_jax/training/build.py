@@ -218,7 +218,8 @@ def with_routes(config: Config, model: ModelConfig, shape: BatchShape) -> BatchS
     Raises:
         ConfigError: a field on experts does not fit the model or another field.
     """
-    training, records = config.training, config.sampling.record_routes
+    training = config.training
+    records = config.sampling.record_routes
     fields = {
         "sampling.record_routes": records,
         "training.replay_routes": training.replay_routes,

@@ -21,6 +21,8 @@ from grre_jax.models.lora import initial
 from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling.decoding.weights import prepared
 
+from .conftest import SHAPE
+
 MIXTURE = {"num_experts": 5, "experts_per_token": 2, "family": "mixtral"}
 
 
@@ -168,35 +170,22 @@ def test_low_rank_terms_of_experts_are_merged(small, tmp_path):
 
 
 def test_names_of_a_checkpoint():
-    config = models.ModelConfig(
-        vocab_size=9,
-        hidden_size=4,
-        intermediate_size=6,
-        num_layers=1,
-        num_heads=2,
-        num_kv_heads=1,
-        head_dim=2,
-        num_experts=2,
-        qk_norm=True,
-        family="qwen3_moe",
-    )
+    config = dataclasses.replace(SHAPE, num_experts=2, qk_norm=True, family="qwen3_moe")
     arrays = models.parameters(models.init(config))
     found = {name: x.shape for name, x in streaming.stored_shapes(config, arrays).items()}
-    layer = "model.layers.0.mlp"
+    layer = "model.layers.1.mlp"
     assert {n: s for n, s in found.items() if n.startswith(layer)} == {
-        f"{layer}.gate.weight": (2, 4),
+        f"{layer}.gate.weight": (2, 16),
         **{
-            f"{layer}.experts.{e}.{name}_proj.weight": (4, 6) if name == "down" else (6, 4)
+            f"{layer}.experts.{e}.{name}_proj.weight": (16, 24) if name == "down" else (24, 16)
             for e in range(2)
             for name in ("gate", "up", "down")
         },
     }
     assert config.num_parameters == sum(array.size for array in arrays.values())
-    # A token takes one of two experts.
-    flops = config.flops_per_token(0) - dataclasses.replace(config, num_experts=0).flops_per_token(
-        0
-    )
-    assert flops == 2 * 4 * 2
+    # A token takes one of two experts: what it costs beside a SwiGLU is the router of two layers.
+    dense = dataclasses.replace(config, num_experts=0)
+    assert config.flops_per_token(0) - dense.flops_per_token(0) == 2 * 2 * 16 * 2
 
 
 def test_quantised_experts(small):

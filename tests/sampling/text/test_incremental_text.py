@@ -26,7 +26,7 @@ def byte_level():
     """(encode, decode): a token a byte, as GPT-2's family spells what it has no merges for, and
     special tokens.
     """
-    pytest.importorskip("transformers")
+    pytest.importorskip("tokenizers", reason="comes with transformers")
     tokenizer = byte_tokenizers.backend()
     return lambda text: tokenizer.encode(text).ids, tokenizer.decode
 
