@@ -9,11 +9,8 @@ import collections
 import contextlib
 import importlib
 import itertools
-import logging
 import os
 import socket
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -21,15 +18,11 @@ from grre_jax.errors import UsageError
 
 T = TypeVar("T")
 R = TypeVar("R")
-_log = logging.getLogger(__name__)
 
 # Environment variables that processes of the cluster inherit: they decide what XLA compiles.
 INHERITED = ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_ENABLE_COMPILATION_CACHE")
 LOOPBACK = ("127.0.0.1", "localhost")
 CONNECT_SECONDS = 10
-# Before Ray ends a process whose head is lost, after about 10 seconds.
-HEAD_SECONDS = 4
-HEAD_INTERVAL = 1  # seconds between two looks
 
 
 @contextlib.contextmanager
@@ -76,8 +69,7 @@ def connected(address: str, *, learner: bool = False) -> Iterator[Any]:
     except (OSError, ValueError, RuntimeError) as error:
         raise UsageError(f"cluster.address: {address!r} cannot be reached ({error})") from error
     try:
-        with _watched(ray):
-            yield ray
+        yield ray
     finally:
         ray.shutdown()
 
@@ -90,40 +82,6 @@ def _place(address: str) -> tuple[str, str]:
         return "127.0.0.1", ""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), port if host else ""
-
-
-@contextlib.contextmanager
-def _watched(ray: Any) -> Iterator[None]:
-    """Logs an error if the head of the cluster does not answer: Ray then ends this process without
-    a message, from C++ code, unless the head comes back.
-    """
-    address = ray.get_runtime_context().gcs_address
-    host, _, port = address.rpartition(":")
-    ended = threading.Event()
-
-    def watch() -> None:
-        answered = time.monotonic()
-        while not ended.wait(HEAD_INTERVAL):
-            try:
-                socket.create_connection((host.strip("[]"), int(port)), HEAD_INTERVAL).close()
-                answered = time.monotonic()
-            except OSError as error:
-                if time.monotonic() - answered > HEAD_SECONDS:
-                    _log.error(
-                        "the head of the Ray cluster at %s does not answer (%s): without it Ray"
-                        " ends this process. Start the cluster again, and continue with --resume",
-                        address,
-                        error,
-                    )
-                    return
-
-    thread = threading.Thread(target=watch, daemon=True, name="head")
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def require(ray: Any, placed: Iterable[tuple[str, int, int, Mapping[str, float]]]) -> None:

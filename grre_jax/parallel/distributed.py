@@ -21,10 +21,9 @@ import os
 import signal
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import jax
 from jax.experimental import multihost_utils
@@ -38,7 +37,8 @@ SHUTDOWN_SECONDS = 20
 
 JOINING = (
     "grre: the processes did not find each other. Start all of them within {timeout} s, with the"
-    " same --coordinator and --num-processes, and --process-id from 0"
+    " same --coordinator and --num-processes, and --process-id from 0; check the address of process"
+    " 0, and the firewall"
 )
 LOST = (
     "grre: process {index} of {count} lost another process of the run, which ended or can no longer"
@@ -70,8 +70,8 @@ def joined(
         agreed: exceptions that all processes raise together; they propagate.
 
     Raises:
-        UsageError: arguments that cannot be used, a cluster that JAX does not understand, or no
-            coordinator at the address in time.
+        UsageError: arguments that cannot be used, or a cluster that JAX does not understand. If
+            the processes do not find each other in time, the program ends with status 1.
     """
     _join(coordinator, num_processes, process_id, timeout)
     if not jax.distributed.is_initialized() or jax.process_count() == 1:
@@ -83,7 +83,11 @@ def joined(
             yield
         except agreed as error:
             together = error
-        _leave()
+        # A process that shuts down sends no heartbeats while it waits, and the first may export for
+        # minutes.
+        multihost_utils.sync_global_devices("grre ends")
+        jax.distributed.shutdown()
+        _set_abort_handler(None)
     except BaseException as error:
         _end(error)
     if together is not None:
@@ -96,43 +100,33 @@ def _join(
     """Joins the other processes, by the arguments of `joined`; precedes every use of JAX."""
     if num_processes == 1 and coordinator is None and process_id in (None, 0):
         return
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    settings: dict[str, Any] = {
-        "initialization_timeout": timeout,
-        "heartbeat_timeout_seconds": HEARTBEAT_SECONDS,
-        "shutdown_timeout_seconds": SHUTDOWN_SECONDS,
-    }
     given = (coordinator, num_processes, process_id)
-    if given == (None, None, None):
-        if not _initialize_in_cluster(settings):
-            return
-    else:
+    alone_unless_found = given == (None, None, None)
+    if not alone_unless_found:
         _check(*given)
-        with _aborting_with(JOINING.format(timeout=timeout)):
-            _reach(coordinator, process_id, timeout)
-            settings["cluster_detection_method"] = "deactivate"
-            jax.distributed.initialize(*given, **settings)
-            jax.devices()  # the processes exchange their devices here
-    _on_abort(LOST.format(index=jax.process_index(), count=jax.process_count()))
-
-
-def _initialize_in_cluster(settings: dict[str, Any]) -> bool:
-    """Joins the processes of a cluster that JAX finds itself in; returns False without one."""
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    _on_abort(JOINING.format(timeout=timeout))
     try:
-        with _aborting_with(JOINING.format(timeout=settings["initialization_timeout"])):
-            jax.distributed.initialize(**settings)
-            jax.devices()
+        jax.distributed.initialize(
+            *given,
+            cluster_detection_method=None if alone_unless_found else "deactivate",
+            initialization_timeout=timeout,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+        )
+        jax.devices()  # the processes exchange their devices here
     except (ValueError, RuntimeError) as error:
+        _set_abort_handler(None)
         # JAX knows no cluster; or this is a Python session that has computed already.
         known = "coordinator_address" if isinstance(error, ValueError) else "must be called before"
-        if known in str(error):
-            return False
+        if alone_unless_found and known in str(error):
+            return
         raise UsageError(
-            f"this looks like a cluster, but JAX cannot find its processes ({error}): give"
+            f"this looks like a cluster, but JAX cannot join its processes ({error}): give"
             " --coordinator HOST:PORT --num-processes N --process-id I, or --num-processes 1 to"
             " run alone"
         ) from error
-    return True
+    _on_abort(LOST.format(index=jax.process_index(), count=jax.process_count()))
 
 
 def _check(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
@@ -145,67 +139,36 @@ def _check(coordinator: str | None, num_processes: int | None, process_id: int |
             f" number of processes and an index below it, got {coordinator}, {num_processes} and"
             f" {process_id}"
         )
-
-
-def _reach(coordinator: str, process_id: int, timeout: int) -> None:
-    """Waits until process 0 listens at its address (in process 0: checks that it can), since JAX
-    itself ends the program without a message.
-    """
-    host, _, port = coordinator.rpartition(":")
-    if process_id == 0:
-        try:
-            both = socket.has_dualstack_ipv6()
-            family = socket.AF_INET6 if both else socket.AF_INET
-            socket.create_server(("", int(port)), family=family, dualstack_ipv6=both).close()
-            return
-        except OSError as error:
-            raise UsageError(
-                f"process 0 cannot listen on port {port} ({os.strerror(error.errno)}): choose"
-                " another in --coordinator"
-            ) from error
-    until = time.monotonic() + timeout
-    while True:
-        try:
-            socket.create_connection(
-                (host.strip("[]"), int(port)), timeout=max(until - time.monotonic(), 0.1)
-            ).close()
-            return
-        except OSError as error:
-            if time.monotonic() >= until:
-                raise UsageError(
-                    f"no coordinator at {coordinator} within {timeout} s"
-                    f" ({error.strerror or error}): start process 0 on that host, and check the"
-                    " address and the firewall"
-                ) from error
-            time.sleep(0.2)
+    if process_id:
+        return
+    try:  # JAX itself ends the program without a message
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        socket.create_server(("", int(port)), family=family, dualstack_ipv6=both).close()
+    except OSError as error:
+        raise UsageError(
+            f"--coordinator: expected a free port of process 0, got {port} ({error.strerror})"
+        ) from error
 
 
 # ---- ending
 
 
-def _leave() -> None:
-    """Ends the connection once all processes are here: a process that shuts down sends no
-    heartbeats while it waits, and the first may export for minutes.
-    """
-    multihost_utils.sync_global_devices("grre ends")
-    jax.distributed.shutdown()
-    _set_abort_handler(None)  # the default: die
-
-
 def _end(error: BaseException) -> NoReturn:
     """Reports an error and ends the process."""
-    status = 1
-    if isinstance(error, (UsageError, DataError)):
-        text, status = f"grre: {error}", error.exit_status
-    elif isinstance(error, OSError):
-        text = f"grre: {error}"
-    elif isinstance(error, KeyboardInterrupt):
-        text, status = "grre: interrupted", 130
-    elif isinstance(error, SystemExit):
-        text, status = "", error.code if isinstance(error.code, int) else 1
-    elif _of_a_peer(error):
+    peer = _of_a_peer(error)
+    status = getattr(error, "exit_status", 1)
+    if peer:
         first = str(error).splitlines()[0]
         text = LOST.format(index=jax.process_index(), count=jax.process_count()) + f" ({first})"
+    elif isinstance(error, (UsageError, DataError, OSError)):
+        text = f"grre: {error}"
+    elif isinstance(error, KeyboardInterrupt):
+        text = "grre: interrupted"
+        status = 130
+    elif isinstance(error, SystemExit):
+        text = ""
+        status = error.code if isinstance(error.code, int) else 1
     else:
         text = (
             "".join(traceback.format_exception(error))
@@ -214,7 +177,7 @@ def _end(error: BaseException) -> NoReturn:
     sys.stdout.flush()
     if text:
         print(text, file=sys.stderr, flush=True)
-    if not _of_a_peer(error):
+    if not peer:
         # If all fail, each reports it before the first of them shuts down, which ends the others.
         # If this one fails alone, JAX aborts the others here, and this process with them, after
         # many lines of its own.
@@ -240,9 +203,8 @@ def _aborted(_: int) -> None:
     os._exit(_status)
 
 
-def _on_abort(message: str, status: int = 1) -> int | None:
-    """Makes an abort of the program by JAX end it with this message and status; returns the handler
-    before.
+def _on_abort(message: str, status: int = 1) -> None:
+    """Makes an abort of the program by JAX end it with this message and status.
 
     `abort` raises its signal in the thread that called it, so the handler runs there as a plain
     call, and may take Python's lock. A handler of Python's own (`signal.signal`) would wait for the
@@ -250,20 +212,11 @@ def _on_abort(message: str, status: int = 1) -> int | None:
     """
     global _last_line, _status
     _last_line, _status = (message + "\n" if message else "").encode(), status
-    return _set_abort_handler(ctypes.cast(_aborted, ctypes.c_void_p))
+    _set_abort_handler(ctypes.cast(_aborted, ctypes.c_void_p))
 
 
-def _set_abort_handler(handler: int | ctypes.c_void_p | None) -> int | None:
+def _set_abort_handler(handler: ctypes.c_void_p | None) -> None:
+    """Sets what an abort calls; the default, to die, if None."""
     c = ctypes.CDLL(None)
     c.signal.argtypes, c.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
-    return c.signal(signal.SIGABRT, handler)
-
-
-@contextlib.contextmanager
-def _aborting_with(message: str) -> Iterator[None]:
-    """A context in which an abort ends with this message."""
-    before = _on_abort(message)
-    try:
-        yield
-    finally:
-        _set_abort_handler(before)
+    c.signal(signal.SIGABRT, handler)

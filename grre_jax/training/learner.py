@@ -136,7 +136,6 @@ class Learner:
                 # The previous step's metrics are read now, while this step computes: nothing waits
                 # for the device.
                 extra = age_scalars(choice.ages) | verdict_scalars(groups)
-                extra |= self.supply.scalars() if self.supply else {}
                 pending.swap(step + 1, metrics, extra)
                 self._after_step(step + 1, state, bar, pending)
         return state

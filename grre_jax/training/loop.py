@@ -30,13 +30,7 @@ from grre_jax.training import state as training_state
 from grre_jax.training.actors.calls import evaluation_calls, training_calls
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import make_explorer
-from grre_jax.training.actors.supply import (
-    LocalSupply,
-    NewestSupply,
-    PendingVersions,
-    Supply,
-    refuse_lost,
-)
+from grre_jax.training.actors.supply import NewestSupply, Supply, needs_checkpoint, refuse_lost
 from grre_jax.training.checkpoints.folder import Checkpoints, Keep, listed
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.checks import leaked, warn_of_leak
@@ -133,7 +127,7 @@ def _run(
         stack.callback(parts.judge.close)
         explorer = make_explorer(parts, graph)
         if config.cluster.samples and config.samples and processes.is_first():
-            explorer = Explorers(ray, parts, explorer, judges)
+            explorer = Explorers(ray, parts, judges)
             stack.callback(explorer.close)
         undo = _open_folder(plan, stack, mirrored, resume, overwrite)
         reporting.print_header(plan.header, console=console)
@@ -168,7 +162,7 @@ def _run(
         if own is not None:
             of_run = (parts, explorer, own, checkpoints)
             newest = config.regime.newest
-            supply = NewestSupply(*of_run, choose) if newest else LocalSupply(*of_run)
+            supply = NewestSupply(*of_run, choose) if newest else Supply(*of_run)
             stack.callback(supply.close)
         learner = Learner(
             parts,
@@ -290,7 +284,7 @@ def _keep(parts: build.Parts, own: Source | None) -> Keep:
     keep = Keep(c.keep, c.best, c.best_metric, c.best_smallest, c.keep_every)
     if own is None or parts.config.regime.newest or not parts.config.cluster.samples:
         return keep
-    return dataclasses.replace(keep, needed=PendingVersions(parts, own).needs_checkpoint)
+    return dataclasses.replace(keep, needed=partial(needs_checkpoint, parts.config, own))
 
 
 def _open_log(config: Config, saved: list[int], resume: bool) -> reporting.RunLog:

@@ -25,8 +25,8 @@ from grre_jax.tasks.task import questions
 from grre_jax.training import build
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
-from grre_jax.training.actors.exploration import refresh_together
 from grre_jax.training.actors.prompts import report_overlong
+from grre_jax.training.actors.supply import refresh_together
 from grre_jax.training.actors.trajectories import Play, environment_seed
 from grre_jax.training.data.pack import BatchShape
 from grre_jax.training.data.prefetch import place

@@ -44,11 +44,11 @@ def free_address() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
-def members(what, *, present=2, timeout=60):
+def members(what, *, first=0, present=2, timeout=60):
     """Exit statuses and errors of as many of two processes, which join and then do `what`."""
     address = free_address()
     started = []
-    for number in range(present):
+    for number in range(first, first + present):
         words = map(str, (address, 2, number, what, timeout))
         process = subprocess.Popen(
             [sys.executable, "-c", MEMBER, *words],
@@ -86,8 +86,9 @@ def test_a_process_that_fails_says_why_and_the_other_ends_too(what, statuses, la
     assert what != "bug" or "KeyError: 'mistake'" in errors[1]
 
 
-def test_a_process_that_never_comes_is_said():
-    (status,), (errors,) = members("both", present=1, timeout=2)
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_process_that_never_comes_is_said(first):
+    (status,), (errors,) = members("both", first=first, present=1, timeout=2)
     assert status == 1
     assert errors.splitlines()[-1].startswith("grre: the processes did not find each other")
 
@@ -109,17 +110,11 @@ def test_the_command_line_takes_them(command, capsys):
     assert "--process-id" in capsys.readouterr().err
 
 
-def test_nobody_at_the_address():
-    address = free_address()
-    with pytest.raises(UsageError, match=address):
-        distributed._join(address, 2, 1, 1)
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", ""])
 def test_a_port_that_is_taken(host):
     with socket.create_server((host, 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=f"{port}.*--coordinator"):
+        with pytest.raises(UsageError, match=f"--coordinator.*{port}"):
             distributed._join(f"127.0.0.1:{port}", 2, 0, 1)
 
 
@@ -144,6 +139,3 @@ def test_the_abort_signal_is_given_back():
     before = handler()
     with distributed.joined():
         assert handler() == before
-    with pytest.raises(UsageError):
-        distributed._join(free_address(), 2, 1, 1)
-    assert handler() == before

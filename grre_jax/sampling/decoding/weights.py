@@ -1,6 +1,6 @@
 """A model's weights as the decoding programs read them, prepared once per policy.
 
-How they get here from the learner: `training.actors.weight_sync`.
+How they get here from the learner: `training.actors`.
 """
 
 from __future__ import annotations

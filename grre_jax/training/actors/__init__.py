@@ -1,3 +1,3 @@
-"""Sampling for training: the explorer and its calls of the sampler, explorers on a cluster, the
-supply of a step's groups, and how weights get to what samples (`weight_sync`).
+"""Sampling for training: the explorer and its calls of the sampler, explorers on a cluster, and
+the supply of a step's groups.
 """

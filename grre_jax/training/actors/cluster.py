@@ -1,8 +1,8 @@
 """Explorers on a Ray cluster: actors that sample the learner's calls, restarted and placed by Ray.
 
-The learner's process keeps the queue of calls; an idle explorer takes the next. Draws are addressed
-(seed, position, attempt), so who samples a call changes no number. The learner seals what the
-explorers return: a rollout folder has one writer.
+A thread of the learner's process serves each explorer: it takes the next call of a common list.
+Draws are addressed (seed, position, attempt), so who samples a call changes no number. The learner
+seals what the explorers return: a rollout folder has one writer.
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ from __future__ import annotations
 import collections
 import dataclasses
 import logging
+import math
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from importlib import metadata
 from typing import Any
 
+import jax
 import optax
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.machine import keep_compiled
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.rollouts import Group, encoding
-from grre_jax.tasks import Question
 from grre_jax.training import build
 from grre_jax.training import state as states
-from grre_jax.training.actors import weight_sync
-from grre_jax.training.actors.explorer import Explorer, make_explorer
+from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.config.run import Config
-from grre_jax.training.runtime.stopwatch import Stopwatch
 
 _log = logging.getLogger(__name__)
 
 STRAGGLER = 4.0  # times the median seconds of a call, after which an idle explorer repeats it
 LEAST_TIMED = 5  # calls before the median counts
-POLL_SECONDS = 0.05
+MOST_TIMED = 100  # last calls that the median is of
+POLL_SECONDS = 0.2  # between two looks of an idle explorer at calls that take too long
 
 
 def identity(parts: build.Parts) -> dict[str, Any]:
@@ -63,15 +63,15 @@ class Worker:
         self._parts.use_judges(judges)
         graph, state = states.create(self._parts.model, optax.identity(), self._parts.mesh)
         self._explorer = make_explorer(self._parts, graph)
-        self._inbox = weight_sync.Inbox(state.params, self._parts.full)
+        self._layout = jax.tree.map(lambda array: array.sharding, state.params)
+        self._version = -1
+        self._policy: Any = None
 
     def ready(self) -> dict[str, Any]:
         """Returns what must agree with the learner's, once it can sample."""
         return identity(self._parts)
 
-    def sample(
-        self, params: Any, version: int, positions: list[int], size: int, attempt: int
-    ) -> list[bytes]:
+    def sample(self, params: Any, version: int, positions: list[int], size: int) -> list[bytes]:
         """Samples and judges a call; returns its groups as records.
 
         Args:
@@ -79,69 +79,24 @@ class Worker:
             version: of the policy.
             positions: of the call, in the prompt stream.
             size: shape of the call, in questions.
-            attempt: of the draws.
         """
-        policy = self._inbox.policy(version, params)
-        call = (self._explorer.questions(positions), positions)
-        (drawn,) = self._explorer.draw(policy, [call], size, attempt, version)
-        return list(map(encoding.encode, self._explorer.judged(drawn)))
+        if version != self._version:
+            self._policy = None  # freed before the next one is laid out
+            trained = jax.device_put(params, self._layout)
+            self._policy = self._explorer.policy(self._parts.full(trained))
+            self._version = version
+        groups = self._explorer.sample(self._policy, version, positions, size).result()
+        return list(map(encoding.encode, groups))
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _Call:
-    """A call that an explorer is to sample, and who samples it."""
+    """A call that an explorer is to sample; how many sample it, and since when."""
 
     arguments: tuple[Any, ...]
     result: Future[list[Group]] = dataclasses.field(default_factory=Future)
     begun: float = 0.0
     samplers: int = 0
-
-
-class Occupation:
-    """What explorers did since the last row of the log: seconds by state, and tokens drawn.
-
-    Args:
-        count: number of explorers.
-    """
-
-    STATES = ("starting", "idle", "sampling")
-
-    def __init__(self, count: int) -> None:
-        now = time.monotonic()
-        self._entered = [("starting", now)] * count
-        self._seconds: collections.Counter[tuple[int, str]] = collections.Counter()
-        self._tokens: collections.Counter[int] = collections.Counter()
-        self._lock = threading.Lock()  # the dispatcher enters, the learner takes
-
-    def enter(self, explorer: int, state: str, tokens: int = 0) -> None:
-        """Notes a change of an explorer's state, and the tokens that it has drawn."""
-        with self._lock:
-            self._note(explorer, state)
-            self._tokens[explorer] += tokens
-
-    def _note(self, explorer: int, state: str) -> None:
-        now = time.monotonic()
-        before, since = self._entered[explorer]
-        self._seconds[explorer, before] += now - since
-        self._entered[explorer] = (state, now)
-
-    def take(self) -> dict[str, float]:
-        """Returns the scalars of a row, and begins anew: of each explorer its tokens per second,
-        and the shares of time in which it was idle, or (re)started.
-        """
-        scalars = {}
-        with self._lock:
-            for explorer, (state, _) in enumerate(self._entered):
-                self._note(explorer, state)
-                total = sum(self._seconds[explorer, name] for name in self.STATES) or 1e-9
-                rate = self._tokens[explorer] / total
-                scalars[f"tokens_per_second_explorer_{explorer}"] = rate
-                for name in ("idle", "starting"):
-                    share = self._seconds[explorer, name] / total
-                    scalars[f"time_{name}_explorer_{explorer}"] = share
-            self._seconds.clear()
-            self._tokens.clear()
-        return scalars
 
 
 class Explorers:
@@ -150,21 +105,13 @@ class Explorers:
     Args:
         ray: the module, connected to the cluster.
         parts: of the run; `config.cluster.explorers` has number and resources of explorers.
-        local: samples nothing; it finds the questions.
         judges: as of `Worker`.
-
     """
 
-    remote = True
-
-    def __init__(
-        self, ray: Any, parts: build.Parts, local: Explorer, judges: Sequence[Any] = ()
-    ) -> None:
-        self.watch = Stopwatch()
-        self._local = local
+    def __init__(self, ray: Any, parts: build.Parts, judges: Sequence[Any] = ()) -> None:
         self._ray = ray
         needed = parts.config.cluster.explorers
-        actor = self._ray.remote(
+        actor = ray.remote(
             num_cpus=needed.cpus,
             num_gpus=needed.accelerators,
             resources=needed.resources,
@@ -174,175 +121,106 @@ class Explorers:
         )(Worker)
         self._actors = [actor.remote(parts.config, judges) for _ in range(needed.most)]
         self._identity = identity(parts)
-        self._outbox = weight_sync.Outbox(ray)
-        self._calls: collections.deque[_Call] = collections.deque()
-        self._seconds: list[float] = []
-        self._closing = threading.Event()
-        self._wanted = threading.Event()  # there may be calls to hand out
-        # What Ray works on: of each result the explorer's number, and the call; None while it
-        # starts.
-        self._work: dict[Any, tuple[int, _Call | None]] = {}
-        for explorer, actor in enumerate(self._actors):
-            self._work[actor.ready.remote()] = (explorer, None)
-        self._idle: list[int] = []
-        self._occupation = Occupation(len(self._actors))
-        self._restarts: collections.Counter[int] = collections.Counter()
-        self._gauges = _gauges()
-        self._thread = threading.Thread(target=self._dispatch, daemon=True, name="explorers")
-        self._thread.start()
+        self._calls: list[_Call] = []  # that have no result, in order
+        self._seconds: collections.deque[float] = collections.deque(maxlen=MOST_TIMED)
+        self._error: BaseException | None = None  # that ended all explorers
+        self._changed = threading.Condition()
+        self._threads = [
+            threading.Thread(target=self._serve, args=(actor,), daemon=True, name="explorer")
+            for actor in self._actors
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def questions(self, positions: Sequence[int]) -> list[Question]:
-        """Returns the questions of positions of the prompt stream."""
-        return self._local.questions(positions)
-
-    def draw(
-        self,
-        params: Any,
-        calls: Sequence[tuple[Sequence[Question], Sequence[int]]],
-        size: int,
-        attempt: int = 0,
-        version: int = 0,
-    ) -> Iterator[Future[list[Group]]]:
-        """Has calls sampled, all at once; see `Explorer.draw`.
+    def policy(self, params: Any) -> Any:
+        """Returns the reference to a policy in Ray's object store, one copy a node.
 
         Args:
-            params: trained parameters, on the host.
-            calls: questions and positions of each.
-            size: shape of every call.
-            attempt: of the draws.
-            version: of the policy.
-
-        Yields:
-            The judged groups of each call, once they are there.
+            params: its trained parameters, on the host.
         """
-        policy = self._outbox.reference(version, params)
-        asked = [_Call((policy, version, list(places), size, attempt)) for _, places in calls]
-        self._calls.extend(asked)
-        self._wanted.set()
-        for call in asked:
-            yield call.result
+        return self._ray.put(params)
 
-    def scalars(self) -> dict[str, float]:
-        """Returns scalars of a train row about the explorers, and sends them to Ray's dashboard."""
-        scalars = self._occupation.take()
-        for explorer in range(len(self._actors)):
-            tags = {"explorer": str(explorer)}
-            rate = scalars[f"tokens_per_second_explorer_{explorer}"]
-            self._gauges["tokens_per_second"].set(rate, tags)
-            self._gauges["idle_share"].set(scalars[f"time_idle_explorer_{explorer}"], tags)
-            self._gauges["restarts"].set(self._restarts[explorer], tags)
-        self._gauges["queued_calls"].set(len(self._calls))
-        return scalars
-
-    def judged(self, drawn: Future[list[Group]]) -> list[Group]:
-        """Returns the groups of a call, which its explorer has judged."""
-        return drawn.result()
+    def sample(
+        self, policy: Any, version: int, positions: Sequence[int], size: int
+    ) -> Future[list[Group]]:
+        """Has a call sampled and judged; see `Explorer.sample`."""
+        call = _Call((policy, version, list(positions), size))
+        with self._changed:
+            if self._error:
+                call.result.set_exception(self._error)
+            else:
+                self._calls.append(call)
+                self._changed.notify()
+        return call.result
 
     def close(self) -> None:
-        """Ends the explorers."""
-        self._closing.set()
-        self._wanted.set()
-        self._thread.join()
+        """Ends the explorers; open calls are cancelled."""
+        self._fail(CancelledError())
         for actor in self._actors:
             self._ray.kill(actor)
+        for thread in self._threads:
+            thread.join()
 
-    def _dispatch(self) -> None:
-        error: Exception = CancelledError()
-        try:
-            while not self._closing.is_set():
-                self._wanted.clear()
-                self._hand_out()
-                if not self._work:
-                    self._wanted.wait()
-                    continue
-                done, _ = self._ray.wait(list(self._work), timeout=POLL_SECONDS)
-                for ref in done:
-                    self._take(ref)
-        except Exception as found:  # an explorer that cannot start, or Ray itself
-            error = found
-        while True:
-            self._fail(error)
-            if self._closing.wait(POLL_SECONDS):
-                break
-        self._fail(error)
-
-    def _fail(self, error: Exception) -> None:
-        open_ = [call for _, call in self._work.values() if call]
-        self._work.clear()
-        while self._calls:
-            open_.append(self._calls.popleft())
-        for call in open_:
-            if not call.result.done():
-                call.result.set_exception(error)
-
-    def _hand_out(self) -> None:
-        """Gives each idle explorer the next call, or one that takes another far too long."""
-        while self._idle:
-            call = self._calls.popleft() if self._calls else self._straggler()
-            if call is None:
-                return
-            explorer = self._idle.pop()
-            call.begun = time.monotonic()
-            call.samplers += 1
-            result = self._actors[explorer].sample.remote(*call.arguments)
-            self._work[result] = (explorer, call)
-            self._occupation.enter(explorer, "sampling")
-
-    def _straggler(self) -> _Call | None:
-        if len(self._seconds) < LEAST_TIMED:
-            return None
-        latest = time.monotonic() - STRAGGLER * statistics.median(self._seconds)
-        late = [c for _, c in self._work.values() if c and c.samplers == 1 and c.begun < latest]
-        return min(late, key=lambda call: call.begun, default=None)
-
-    def _take(self, ref: Any) -> None:
-        """Takes the result of a call; one whose explorer died is sampled by another."""
+    def _serve(self, actor: Any) -> None:
+        """Has one explorer sample calls, one after the other."""
         errors = self._ray.exceptions
-        explorer, call = self._work[ref]
-        waits = call is not None and not call.result.done()
-        try:
-            result = self._ray.get(ref)
-        except errors.RayTaskError as error:
-            if waits:
-                call.result.set_exception(error.as_instanceof_cause())
-            result = None
-        except errors.RayError as error:  # the explorer, its node or its result is gone
-            if getattr(error, "actor_init_failed", False):
-                raise DataError(f"an explorer cannot start: {error}") from error
-            if waits:
-                call.samplers -= 1
-                if not call.samplers:
-                    self._calls.appendleft(call)
-            del self._work[ref]
-            # Answered once Ray has restarted it.
-            self._work[self._actors[explorer].ready.remote()] = (explorer, None)
-            self._occupation.enter(explorer, "starting")
-            self._restarts[explorer] += 1
-            _log.warning("explorer %d was lost; Ray restarts it", explorer)
-            return
-        if call is None and result != self._identity:
-            raise UsageError(f"an explorer has {result}, and the learner {self._identity}")
-        groups = [] if call is None or result is None else list(map(encoding.decode, result))
-        tokens = sum(len(group.tokens) for group in groups)
-        self._occupation.enter(explorer, "idle", tokens)
-        if waits and result is not None:
-            self._seconds.append(time.monotonic() - call.begun)
-            call.result.set_result(groups)
-        del self._work[ref]
-        self._idle.append(explorer)
+        ready = False
+        while not self._error:
+            call = self._next() if ready else None
+            try:
+                if call:
+                    records = self._ray.get(actor.sample.remote(*call.arguments))
+                    self._end(call, list(map(encoding.decode, records)))
+                elif not ready:
+                    self._check(self._ray.get(actor.ready.remote()))
+                    ready = True
+            except errors.RayTaskError as error:
+                self._fail(error.cause)
+            except errors.RayError as error:  # the explorer, its node or its result is gone
+                if getattr(error, "actor_init_failed", False):
+                    self._fail(DataError(f"an explorer cannot start: {error}"))
+                elif not self._error:
+                    _log.warning("an explorer was lost; Ray restarts it")
+                ready = False
+                if call:
+                    call.samplers -= 1
+            except Exception as error:
+                self._fail(error)
 
+    def _check(self, found: dict[str, Any]) -> None:
+        if found != self._identity:
+            raise UsageError(f"an explorer has {found}, and the learner {self._identity}")
 
-def _gauges() -> dict[str, Any]:
-    """Returns the metrics that Ray's dashboard shows, by name."""
-    from ray.util.metrics import Gauge
+    def _next(self) -> _Call | None:
+        """Returns the next call that nobody samples, or one that takes another far too long; None
+        after some time without one.
+        """
+        with self._changed:
+            late = -math.inf
+            if len(self._seconds) >= LEAST_TIMED:
+                late = time.monotonic() - STRAGGLER * statistics.median(self._seconds)
+            due = [c for c in self._calls if not c.samplers or (c.samplers == 1 and c.begun < late)]
+            if not due:
+                self._changed.wait(POLL_SECONDS)
+                return None
+            call = min(due, key=lambda call: call.samplers)
+            call.samplers += 1
+            call.begun = time.monotonic()
+            return call
 
-    about = {
-        "tokens_per_second": "Tokens that an explorer draws a second",
-        "idle_share": "Share of time in which an explorer has no call",
-        "restarts": "Times that an explorer was lost",
-    }
-    gauges = {
-        name: Gauge(f"grre_explorer_{name}", text, ("explorer",)) for name, text in about.items()
-    }
-    gauges["queued_calls"] = Gauge("grre_queued_calls", "Calls that no explorer has taken")
-    return gauges
+    def _end(self, call: _Call, groups: list[Group]) -> None:
+        """Takes the first result of a call."""
+        with self._changed:
+            if call in self._calls:
+                self._calls.remove(call)
+                self._seconds.append(time.monotonic() - call.begun)
+                call.result.set_result(groups)
+
+    def _fail(self, error: BaseException) -> None:
+        """Ends all calls, later ones too."""
+        with self._changed:
+            self._error = self._error or error
+            for call in self._calls:
+                call.result.set_exception(self._error)
+            self._calls.clear()
+            self._changed.notify_all()

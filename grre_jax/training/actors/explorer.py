@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -23,7 +24,7 @@ from grre_jax.sampling.config import SamplingConfig
 from grre_jax.sampling.decoding.state import SCORES
 from grre_jax.sampling.memory import ROWS_WITHOUT_LIMIT
 from grre_jax.sampling.text.stop_strings import StopStrings
-from grre_jax.sampling.turns import SLOTS_PER_ROW, Respond
+from grre_jax.sampling.turns import SLOTS_PER_ROW
 from grre_jax.sampling_params import SamplingParams
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.environments import is_environment
@@ -34,13 +35,13 @@ from grre_jax.training import build
 from grre_jax.training.actors.calls import Call, call_of, fitting
 from grre_jax.training.actors.prompts import (
     check_prompt,
-    encoded_prompt,
     fitting_questions,
     report_overlong,
 )
 from grre_jax.training.actors.trajectories import Play
 from grre_jax.training.runtime.stopwatch import Stopwatch
 
+MOST_DRAWN = 2  # calls that wait to be verified; the sampler waits at more
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
 
 
@@ -50,28 +51,26 @@ class Drawn(NamedTuple):
     Attributes:
         questions: of the call.
         positions: in the prompt stream.
-        prompts: [questions, max_prompt_tokens] token ids.
-        lengths: [questions] tokens of each prompt.
-        samples: as drawn, not yet cut at stop strings; zeros for rows of other processes.
-        own: rows of this process, padding included.
-        recorded: those of them that become groups.
         version: of the policy.
         attempt: of the draws.
         dtype: of the log-probs.
+        prompts: [questions, max_prompt_tokens] token ids.
+        lengths: [questions] tokens of each prompt.
+        samples: as drawn, not yet cut at stop strings; zeros for rows of other processes.
+        recorded: rows of this process that become groups.
         rewards: [questions, samples], zeros for rows of other processes; None for a judge's.
     """
 
     questions: list[Question]
     positions: list[int]
-    prompts: np.ndarray
-    lengths: np.ndarray
-    samples: sampling.Samples
-    own: np.ndarray
-    recorded: np.ndarray
     version: int
     attempt: int
     dtype: str
-    rewards: np.ndarray | None = None
+    prompts: np.ndarray
+    lengths: np.ndarray
+    samples: sampling.Samples
+    recorded: np.ndarray
+    rewards: np.ndarray | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +106,6 @@ class Explorer:
     rows: int = ROWS_WITHOUT_LIMIT
     watch: Stopwatch = dataclasses.field(default_factory=Stopwatch, compare=False)
     drops_overlong: bool = False
-    remote: ClassVar[bool] = False  # it samples in this process
 
     def questions(self, positions: Sequence[int]) -> list[Question]:
         """Returns the questions of positions of the prompt stream.
@@ -150,14 +148,16 @@ class Explorer:
             DataError: a prompt is longer than sampling.max_prompt_tokens, or has a token outside
                 the vocabulary.
         """
-        size = call_of(self.config, len(questions)).filled(meshes.row_devices(self.mesh))
-        cuts = [slice(start, start + size) for start in range(0, len(questions), size)]
-        calls = [(questions[cut], positions[cut]) for cut in cuts]
-        with ThreadPoolExecutor(1) as verifier:
-            drawn = self.draw(params, calls, size, attempt, policy_version)
-            judged = [verifier.submit(self.judged, call) for call in drawn]
-            with self.watch("verification"):
-                groups = [group for call in judged for group in call.result()]
+        size = self._filled(call_of(self.config, len(questions)).prompts)
+        policy = self.policy(params)
+        judged = []
+        for start in range(0, len(questions), size):
+            cut = slice(start, start + size)
+            judged.append(
+                self.sample(policy, policy_version, positions[cut], size, attempt, questions[cut])
+            )
+        with self.watch("verification"):
+            groups = [group for call in judged for group in call.result()]
         if not processes.many():
             return groups
         parts = processes.records([encoding.encode(group) for group in groups])
@@ -165,42 +165,63 @@ class Explorer:
         order = {position: i for i, position in enumerate(positions)}
         return sorted(groups, key=lambda group: order[group.position])
 
-    def draw(
-        self,
-        params: Any,
-        calls: Sequence[tuple[Sequence[Question], Sequence[int]]],
-        size: int,
-        attempt: int = 0,
-        version: int = 0,
-    ) -> Iterator[Drawn | list[Group]]:
-        """Samples calls, each when it is asked for.
+    def policy(self, params: Any) -> sampling.Weights:
+        """Returns a policy as `sample` takes it, prepared for decoding.
 
         Args:
-            params, attempt: as for `groups`.
-            calls: questions and positions of each call, at most `size`.
-            size: shape of every call; padded to as many on every device.
-            version: of the policy.
-
-        Yields:
-            The completions of each call; of a task that has environments its judged groups.
+            params: all of its parameters.
         """
-        if not calls:
-            return
-        size = Call(size, self.config).filled(meshes.row_devices(self.mesh))
         with self.watch("weights"), meshes.use(self.mesh):
-            weights = self._prepared(params)
-        for call in calls:
-            questions, positions = map(list, call)
-            with self.watch("sampling"):
-                if is_environment(self.task):
-                    drawn = self._play(weights, questions, positions, attempt, version)
-                else:
-                    drawn = self._draw(weights, questions, positions, size, attempt, version)
-            yield drawn
+            model = nnx.merge(self.graph, params)
+            return jax.block_until_ready(sampling.prepared(model, self.config.weight_dtype))
 
-    def _prepared(self, params: Any) -> sampling.Weights:
-        model = nnx.merge(self.graph, params)
-        return jax.block_until_ready(sampling.prepared(model, self.config.weight_dtype))
+    def sample(
+        self,
+        policy: sampling.Weights,
+        version: int,
+        positions: Sequence[int],
+        size: int,
+        attempt: int = 0,
+        questions: Sequence[Question] = (),
+    ) -> Future[list[Group]]:
+        """Samples a call; it is verified while the next one is sampled. At most MOST_DRAWN calls
+        wait to be verified when it returns.
+
+        Args:
+            policy: from `policy`.
+            version: of the policy.
+            positions: of the call, in the prompt stream.
+            size: shape of the call, in questions; padded to as many on every device.
+            attempt: as for `groups`.
+            questions: of the call; those of the positions if empty.
+
+        Returns:
+            The judged groups; those of this process alone if a run has several.
+        """
+        questions = list(questions or self.questions(positions))
+        with self.watch("sampling"):
+            if is_environment(self.task):
+                judged: Future[list[Group]] = Future()
+                judged.set_result(self._play(policy, questions, positions, attempt, version))
+                return judged
+            drawn = self._draw(policy, questions, list(positions), size, attempt, version)
+        judged = self._verifier.submit(self._judged, drawn)
+        self._waiting.append(judged)
+        if len(self._waiting) > MOST_DRAWN:
+            wait([self._waiting.popleft()])
+        return judged
+
+    def close(self) -> None:
+        """Ends the thread that verifies, once it has verified what was drawn."""
+        self._verifier.shutdown()
+
+    @cached_property
+    def _verifier(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, thread_name_prefix="verifier")
+
+    @cached_property
+    def _waiting(self) -> collections.deque[Future[list[Group]]]:
+        return collections.deque()
 
     def _draw(
         self,
@@ -212,22 +233,42 @@ class Explorer:
         version: int,
     ) -> Drawn:
         """Samples one call, padded to `size` questions."""
-        config, cut, live = self.config, meshes.rows(self.mesh), len(questions)
+        live = len(questions)
+        limit = self.config.max_prompt_tokens
+        size = self._filled(size)
         # A short call is padded with its own last prompt, so that it compiles nothing new.
         questions = questions + questions[-1:] * (size - live)
         positions = positions + positions[-1:] * (size - live)
         vocab = weights.model.config.vocab_size
         # Prompts of the rows that this process holds; one token 0 for others.
-        held, limit = processes.held_rows(cut, (size,)), config.max_prompt_tokens
-        prompts, lengths = np.zeros((size, limit), np.int32), np.ones(size, np.int32)
-        asked = (questions[i] for i in np.flatnonzero(held))
-        encoded = [encoded_prompt(question, self.tokenizer, limit, vocab) for question in asked]
+        cut = meshes.rows(self.mesh)
+        held = processes.held_rows(cut, (size,))
+        prompts = np.zeros((size, limit), np.int32)
+        lengths = np.ones(size, np.int32)
+        encoded = []
+        for row in np.flatnonzero(held):
+            tokens = self.tokenizer.encode_prompt(questions[row])
+            check_prompt(questions[row].question_id, tokens, limit, vocab)
+            encoded.append(tokens)
         prompts[held], lengths[held] = sampling.pad_prompts(encoded, limit)
         samples = self._sampled(weights, prompts, lengths, np.asarray(positions), attempt)
-        own, host = processes.own_rows(cut, (size,)), processes.fetch_rows(samples, cut)
-        call = (questions, positions, prompts, lengths, host, own, own[own < live])
-        drawn = Drawn(*call, version, attempt, str(weights.dtype))
-        return drawn._replace(rewards=self._in_graph_rewards(drawn))
+        host = processes.fetch_rows(samples, cut)
+        own = processes.own_rows(cut, (size,))
+        return Drawn(
+            questions,
+            positions,
+            version,
+            attempt,
+            str(weights.dtype),
+            prompts,
+            lengths,
+            host,
+            own[own < live],
+            self._in_graph_rewards(prompts, lengths, host, own),
+        )
+
+    def _filled(self, size: int) -> int:
+        return Call(size, self.config).filled(meshes.row_devices(self.mesh))
 
     def _sampled(
         self,
@@ -269,28 +310,20 @@ class Explorer:
             params: of any policy.
             size: questions of the call.
         """
-        size = Call(size, self.config).filled(meshes.row_devices(self.mesh))
-        with meshes.use(self.mesh):
-            weights = self._prepared(params)
+        size = self._filled(size)
         prompts = np.zeros((size, self.config.max_prompt_tokens), np.int32)
         lengths = np.ones(size, np.int32)
         limits = np.full(size, min(self.config.max_new_tokens, 2))
-        self._sampled(weights, prompts, lengths, np.arange(size), 0, limits)
+        self._sampled(self.policy(params), prompts, lengths, np.arange(size), 0, limits)
 
     def _trajectories(
-        self,
-        weights: sampling.Weights,
-        prompts: dict[int, list[int]],
-        respond: Respond,
-        limits: sampling.Limits,
-        params: SamplingParams,
-        attempt: int,
-        count: int,
+        self, weights: sampling.Weights, prompts: dict[int, list[int]], attempt: int, count: int
     ) -> dict[int, list[sampling.Trajectory]]:
         """Returns the trajectories of a call by position, in the order of their samples; `count`
         is the call's number of trajectories.
         """
-        config, samples = self.config, range(self.config.group_size)
+        config = self.config
+        samples = range(config.group_size)
         # A row that is decoded has a copy of what its slot keeps.
         devices = meshes.row_devices(self.mesh)
         fitting = max(self.rows // (1 + SLOTS_PER_ROW), 1) * devices
@@ -309,9 +342,9 @@ class Explorer:
                     sampling.Opening(sampling.Address(position, attempt), prompt, samples)
                     for position, prompt in prompts.items()
                 ],
-                respond,
-                limits,
-                params,
+                self.play.respond,
+                sampling.Limits(config.max_turns, config.max_new_tokens),
+                config.of_turn,
                 key=run_key(self.seed, self.purpose),
                 rows=rows,
                 slots=slots,
@@ -326,10 +359,8 @@ class Explorer:
                     self.play.end(trajectory)
         return found
 
-    def judged(self, drawn: Drawn | list[Group]) -> list[Group]:
+    def _judged(self, drawn: Drawn) -> list[Group]:
         """Returns the judged groups of a call; runs nothing on the devices, in any thread."""
-        if isinstance(drawn, list):
-            return drawn
         decode, count = self.tokenizer.decode, self.config.group_size
         host = sampling.cut_at_stops(drawn.samples, self.config.stop, decode)
 
@@ -411,7 +442,7 @@ class Explorer:
         self,
         weights: sampling.Weights,
         questions: list[Question],
-        positions: list[int],
+        positions: Sequence[int],
         attempt: int,
         version: int,
     ) -> list[Group]:
@@ -429,11 +460,9 @@ class Explorer:
             check_prompt(question.question_id, prompt, config.max_prompt_tokens, vocab)
             prompts[position] = prompt
         report_overlong(overlong, config.max_prompt_tokens)
-        limits = sampling.Limits(config.max_turns, config.max_new_tokens)
-        of_call = (weights, prompts, self.play.respond, limits, config.of_turn)
         # As many rows as all questions need, so that a failed environment compiles nothing new.
         count = len(questions) * config.group_size
-        found = self._trajectories(*of_call, attempt, count) if prompts else {}
+        found = self._trajectories(weights, prompts, attempt, count) if prompts else {}
         groups = []
         for position, question in zip(positions, questions, strict=True):
             trajectories = found.get(position, [])
@@ -461,7 +490,9 @@ class Explorer:
     def _stops(self) -> StopStrings:
         return StopStrings(self.config.stop, self.tokenizer.decode)
 
-    def _in_graph_rewards(self, drawn: Drawn) -> np.ndarray | None:
+    def _in_graph_rewards(
+        self, prompts: np.ndarray, lengths: np.ndarray, samples: sampling.Samples, own: np.ndarray
+    ) -> np.ndarray | None:
         """Returns [questions, samples] rewards of the own rows (0 elsewhere) computed on the
         device; None if the task has no such reward, or stop strings cut the text.
         """
@@ -474,13 +505,15 @@ class Explorer:
             or self.task.tokenizer.fingerprint != self.tokenizer.fingerprint
         ):
             return None
-        host, own = drawn.samples, drawn.own
-        batch, count, time = host.tokens.shape
+        batch, count, time = samples.tokens.shape
         rewards = np.zeros((batch, count), np.float32)
         if len(own):
-            prompts, lengths = (np.repeat(x[own], count, 0) for x in (drawn.prompts, drawn.lengths))
-            tokens, sizes = host.tokens[own].reshape(-1, time), host.lengths[own].reshape(-1)
-            found = _compiled(reward)(prompts, lengths, tokens, sizes)
+            found = _compiled(reward)(
+                np.repeat(prompts[own], count, 0),
+                np.repeat(lengths[own], count, 0),
+                samples.tokens[own].reshape(-1, time),
+                samples.lengths[own].reshape(-1),
+            )
             rewards[own] = np.asarray(found).reshape(-1, count)
         return rewards
 

@@ -103,22 +103,6 @@ def report_overlong(
         _log.warning("%s; they are left out", found)
 
 
-def encoded_prompt(question: Question, tokenizer: Tokenizer, limit: int, vocab: int) -> list[int]:
-    """Returns a question's prompt as token ids.
-
-    Args:
-        question: the question.
-        tokenizer: the model's.
-        limit, vocab: as for `check_prompt`.
-
-    Raises:
-        DataError: as for `check_prompt`.
-    """
-    tokens = tokenizer.encode_prompt(question)
-    check_prompt(question.question_id, tokens, limit, vocab)
-    return tokens
-
-
 def check_prompt(question_id: str, tokens: Sequence[int], limit: int, vocab: int) -> None:
     """Checks a prompt.
 

@@ -11,10 +11,10 @@ from grre_jax.errors import DataError
 from grre_jax.random_streams import Purpose
 from grre_jax.tasks.judging import Judged
 from grre_jax.training import build
-from grre_jax.training.actors import exploration
+from grre_jax.training.actors import supply
 from grre_jax.training.actors.calls import call_of
-from grre_jax.training.actors.exploration import Backlog, begin, calls_of, refresh_together
 from grre_jax.training.actors.explorer import make_explorer
+from grre_jax.training.actors.supply import Policy, Supply, calls_of, refresh_together
 from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.data import dynamic_sampling
 from grre_jax.training.data.sources import Source
@@ -101,19 +101,27 @@ def test_a_prompt_that_the_model_cannot_read_is_named(drawn, tokens, name):
         drawn(1, tokenizer=SimpleNamespace(encode_prompt=lambda question: tokens))
 
 
-def seal(explorer, folder, positions, **options):
-    size = call_of(explorer[0].config, len(positions)).prompts
-    options |= {"calls": calls_of(positions, size), "size": size, "policy_version": 3}
+def seal(explorer, folder, positions, rounds=0):
+    explorer, params = explorer
+    size = call_of(explorer.config, len(positions)).prompts
     folder.mkdir(exist_ok=True)
     reader = rollouts.read(folder)
-    with Backlog() as backlog:
-        begin(*explorer, reader=reader, metadata={"task": "arithmetic"}, backlog=backlog, **options)
+    config = SimpleNamespace(
+        cluster=SimpleNamespace(samples=False), data=SimpleNamespace(dynamic_sampling=rounds)
+    )
+    here = Supply(
+        SimpleNamespace(config=config), dataclasses.replace(explorer), Source(reader), None
+    )
+    policy = Policy(3, explorer.policy(params), {"task": "arithmetic"})
+    here._sample_calls(policy, calls_of(positions, size), size, lambda: None)
+    here._wait()
+    here.close()
     refresh_together(reader)
     return reader
 
 
 def test_only_what_is_missing_is_sampled_and_sealed(explorer, groups, tmp_path, monkeypatch):
-    monkeypatch.setattr(exploration, "MOST_PROMPTS", 4)
+    monkeypatch.setattr(supply, "MOST_PROMPTS", 4)
     assert [g.position for g in seal(explorer, tmp_path / "r", range(4))] == [0, 1, 2, 3]
     for _ in range(2):
         reader = seal(explorer, tmp_path / "r", range(12))
@@ -149,8 +157,8 @@ def test_processes_that_do_not_share_the_folder_are_told(monkeypatch, tmp_path, 
     rollouts.write(tmp_path, [make_group(0)], writer="explorer-0")
     # Groups seen, and who has waited long enough.
     found = map(np.array, ([1, 0], [0, 0], [1, 0], [0, 1]))
-    monkeypatch.setattr(exploration.processes, "gather_ints", lambda number: next(found))
-    monkeypatch.setattr(exploration.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(supply.processes, "gather_ints", lambda number: next(found))
+    monkeypatch.setattr(supply.time, "sleep", lambda seconds: None)
     with pytest.raises(DataError, match=str(tmp_path)):
         refresh_together(rollouts.read(tmp_path))
 

@@ -1,6 +1,7 @@
 """What a learner does before a step: sample what is missing, and name what cannot come any more."""
 
 import collections
+import functools
 import shutil
 import threading
 from types import SimpleNamespace
@@ -11,12 +12,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.training.actors import supply as supply_module
-from grre_jax.training.actors.supply import (
-    LocalSupply,
-    PendingVersions,
-    refuse_lost,
-)
+from grre_jax.training.actors.supply import Supply, needs_checkpoint, refuse_lost
 from grre_jax.training.config.overrides import override
 from grre_jax.training.data.sources import Source
 from grre_jax.training.runtime.stopwatch import Stopwatch
@@ -28,17 +24,20 @@ def test_a_resumed_run_samples_what_explorers_left_with_every_policy_that_is_the
     """Staleness 2, stopped at step 4 before version 3 had sampled the batch of step 5."""
     sampled = []
 
-    def begin(explorer, params, *, calls, **options):
-        sampled.append((params, {*sum(calls, [])}))
+    def sample(self, policy, calls, size, between):
+        sampled.append((policy.weights, {*sum(calls, [])}))
 
-    monkeypatch.setattr(supply_module, "begin", begin)
+    monkeypatch.setattr(Supply, "_sample_calls", sample)
     config = make_config(store.folder, "--regime.sync_interval 1 --regime.staleness 2")
     for version in range(3):
         store.seal(version, config.schedule.sampled(version, 8))
-    checkpoints = SimpleNamespace(steps=[0, 2, 3, 4], restore_params=lambda like, version: version)
+    checkpoints = SimpleNamespace(
+        steps=[0, 2, 3, 4], restore_params=lambda like, version: {"version": jnp.array(version)}
+    )
     here = local_supply(store, config, checkpoints)
-    here.ensure(4, SimpleNamespace(params=4), Mock(), lambda: None)
-    assert sampled == [(3, set(range(20, 24))), (4, set(range(24, 28)))]
+    here.ensure(4, SimpleNamespace(params={"version": jnp.array(4)}), Mock(), lambda: None)
+    expected = [(3, set(range(20, 24))), (4, set(range(24, 28)))]
+    assert sampled == [({"version": version}, positions) for version, positions in expected]
 
 
 # ---- explorers beside the learner
@@ -54,18 +53,18 @@ def beside(store, make_config, monkeypatch):
     gates = collections.defaultdict(threading.Event)
     asked = []
 
-    def begin(explorer, params, *, calls, policy_version, backlog, **options):
-        asked.append((policy_version, params, threading.current_thread().name))
-        if policy_version == 2:
+    def sample(self, policy, calls, size, between):
+        asked.append((policy.version, policy.weights, threading.current_thread().name))
+        if policy.version == 2:
             raise DataError("no memory")
 
         def write():
-            assert gates[policy_version].wait(60)
-            store.seal(policy_version, sum(calls, []))
+            assert gates[policy.version].wait(60)
+            store.seal(policy.version, sum(calls, []))
 
-        backlog.seal(write)
+        self._open.add(self._sealer.submit(write))
 
-    monkeypatch.setattr(supply_module, "begin", begin)
+    monkeypatch.setattr(Supply, "_sample_calls", sample)
     checkpoints = SimpleNamespace(steps=[])
     here = local_supply(store, config, checkpoints)
 
@@ -152,7 +151,7 @@ def test_lost_groups_of_a_policy_that_is_gone_are_named_before_a_run_goes_on(ref
 
 
 def test_a_checkpoint_is_kept_until_all_that_it_is_to_sample_is_there(store, monkeypatch):
-    needed = PendingVersions(store, store.source).needs_checkpoint
+    needed = functools.partial(needs_checkpoint, store.config, store.source)
     versions = (0, 1, 3, 6)
     assert [*map(needed, versions)] == [True, False, True, True]  # version 1 samples nothing
     store.seal(3, range(12, 23))
@@ -164,8 +163,8 @@ def test_a_checkpoint_is_kept_until_all_that_it_is_to_sample_is_there(store, mon
         raise rollouts.CorruptShard("f", "damaged")
 
     # A damaged group is sampled again.
-    run = SimpleNamespace(config=override(store.config, ["--data.dynamic_sampling=1"]))
-    needed = PendingVersions(run, store.source).needs_checkpoint
+    config = override(store.config, ["--data.dynamic_sampling=1"])
+    needed = functools.partial(needs_checkpoint, config, store.source)
     with monkeypatch.context() as patch:
         patch.setattr(Source, "has_reward_variance", damaged)
         assert needed(3)
@@ -211,5 +210,7 @@ def store(make_config, make_group, tmp_path):
 def local_supply(store, config, checkpoints):
     """A supply whose policies are their versions."""
     parts = SimpleNamespace(config=config, full=lambda params: params, provenance=dict)
-    explorer = SimpleNamespace(watch=Stopwatch(), remote=config.cluster.samples, close=lambda: None)
-    return LocalSupply(parts, explorer, store.source, checkpoints)
+    explorer = SimpleNamespace(
+        watch=Stopwatch(), policy=lambda weights: weights, close=lambda: None
+    )
+    return Supply(parts, explorer, store.source, checkpoints)

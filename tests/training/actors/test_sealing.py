@@ -8,42 +8,49 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
-from grre_jax.training.actors import exploration
-from grre_jax.training.actors.exploration import MOST_DRAWN, Backlog, begin
-from grre_jax.training.runtime.stopwatch import Stopwatch
+from grre_jax.training.actors import supply
+from grre_jax.training.actors.explorer import MOST_DRAWN, Explorer
+from grre_jax.training.actors.supply import Policy, Supply
+from grre_jax.training.data.sources import Source
 
 PATIENCE = 60  # seconds until what does not come is given up
 
 
-def explore(*arguments, **options):
-    """Samples calls and seals them; returns the number of groups that were sealed."""
-    with Backlog() as backlog:
-        sealed = begin(*arguments, backlog=backlog, **options)
-        return sum(groups.result() for groups in sealed)
+class Told(Explorer):
+    """Calls `at` with "draw" or "verify" and the call's position as each begins."""
+
+    def _draw(self, policy, questions, positions, size, attempt, version):
+        self.graph("draw", positions[0])
+        return positions
+
+    def _judged(self, positions):
+        self.graph("verify", positions[0])
+        versions = np.zeros(3, np.int32)
+        return [self.judge(p, position=p, policy_version=versions) for p in positions]
 
 
 @pytest.fixture
 def explored(tmp_path, make_group):
-    """`explored(calls, run=explore, at=.., **options)`: samples calls of one group each; `at` is
-    called with "draw", "verify" or "seal" and the call's position as each begins.
+    """`explored(calls, at=..)`: samples calls of one group each, and seals each alone, unless they
+    are sealed `together`; `at` is called with "draw", "verify" or "seal" and the call's position as
+    each begins.
     """
 
-    def run(calls, run=explore, at=lambda *event: None, **options):
-        def draw(params, prepared, size, version):
-            for _, positions in prepared:
-                at("draw", positions[0])
-                yield positions
-
-        def judged(positions):
-            at("verify", positions[0])
-            versions = np.zeros(3, np.int32)
-            return [make_group(p, position=p, policy_version=versions) for p in positions]
-
-        explorer = SimpleNamespace(questions=list, draw=draw, judged=judged, watch=Stopwatch())
+    def run(calls, at=lambda *event: None, together=False):
+        task = SimpleNamespace(question=lambda position: position)
+        explorer = Told(at, task, None, None, None, 0, make_group)
         reader = rollouts.read(tmp_path)
-        options = {"size": 1, "policy_version": 0, "metadata": {}} | options
-        found = run(explorer, {}, reader=reader, calls=calls, **options)
-        return found, reader
+        config = SimpleNamespace(
+            cluster=SimpleNamespace(samples=not together), data=SimpleNamespace(dynamic_sampling=0)
+        )
+        parts = SimpleNamespace(config=config)
+        here = Supply(parts, explorer, Source(reader), None)
+        try:
+            here._sample_calls(Policy(0, None, {}), calls, 1, lambda: None)
+            here._wait()
+        finally:
+            here.close()
+        return reader
 
     return run
 
@@ -62,9 +69,9 @@ def test_a_call_is_drawn_while_the_last_is_verified_and_the_one_before_is_sealed
         at("seal", groups[0].position)
         return write(folder, groups, **options)
 
-    monkeypatch.setattr(exploration.rollouts, "write", noted)
-    count, reader = explored([[0], [1], [2]], at=at, each=True)
-    assert count == 3 and [group.position for group in reader] == [0, 1, 2]
+    monkeypatch.setattr(supply.rollouts, "write", noted)
+    reader = explored([[0], [1], [2]], at=at)
+    assert [group.position for group in reader] == [0, 1, 2]
     assert [entry.groups for entry in reader.datasets] == [1, 1, 1]
 
 
@@ -74,8 +81,8 @@ def test_an_error_of_a_verifier_ends_the_exploration_and_what_was_sealed_stays(e
             raise DataError("no verdict")
 
     with pytest.raises(DataError, match="no verdict"):
-        explored([[0], [1], [2], [3], [4]], at=at, each=True)
-    sealed = {group.position for group in explored([])[1]}
+        explored([[0], [1], [2], [3], [4]], at=at)
+    sealed = {group.position for group in explored([])}
     assert 0 in sealed and 1 not in sealed
 
 
@@ -93,4 +100,4 @@ def test_the_sampler_is_at_most_two_calls_ahead_of_verification(explored):
             assert begun[min(position + MOST_DRAWN, 19)].wait(PATIENCE)
             verified.add(position)
 
-    assert explored([[p] for p in range(20)], at=at)[0] == 20
+    assert len(explored([[p] for p in range(20)], at=at, together=True)) == 20
