@@ -237,9 +237,7 @@ def report(folders: tuple[str, ...], *, output: str | None = None, completions: 
     if urls and len(folders) > 1 and not output:
         raise UsageError(f"--output: expected a folder for several runs with {urls[0]}, got none")
     with contextlib.ExitStack() as stack:
-        copies = {
-            stack.enter_context(mirror.copied(folder, figures=True)): folder for folder in folders
-        }
+        copies = {stack.enter_context(mirror.copied(folder)): folder for folder in folders}
         stored = {copy: f"{folder}/rollouts" for copy, folder in copies.items() if folder in urls}
         reporting.report([*copies], output, completions=completions, rollouts=stored)
 

@@ -90,16 +90,14 @@ def opened(folder: str) -> Iterator[Mirror | None]:
 
 
 @contextlib.contextmanager
-def copied(
-    folder: str | os.PathLike[str], *, steps: Sequence[int | None] = (), figures: bool = False
-) -> Iterator[Path]:
+def copied(folder: str | os.PathLike[str], *, steps: Sequence[int | None] = ()) -> Iterator[Path]:
     """Gives the folder of a run on this machine: the path itself, or a temporary copy of what a
-    command needs of a URL. Files that the block adds or changes are copied to the URL.
+    command needs of a URL: the files that are in no other folder, and checkpoints. Files that the
+    block adds or changes are copied to the URL.
 
     Args:
         folder: path or URL.
         steps: of the checkpoints that are needed, None for the last.
-        figures: the files in other folders than those of checkpoints and rollouts are needed too.
 
     Raises:
         DataError: the store cannot be read, or lacks one of the checkpoints.
@@ -119,8 +117,7 @@ def copied(
                     f"{store.url}: expected checkpoints of the steps {needed}, got"
                     f" {sorted(entries)}"
                 )
-            files = _of_kind("file", store.names())
-            files = [name for name in files if figures or "/" not in name]
+            files = [name for name in _of_kind("file", store.names()) if "/" not in name]
             _download(store, files, [entries[step] for step in needed], copy)
         except OSError as error:
             raise DataError(

@@ -178,7 +178,8 @@ def _fitting_groups(parts: build.Parts, positions: range) -> Iterator[Group]:
             yield group
     refuse = parts.config.data.overlong == "refuse"
     report_overlong(prompts, max_prompt_tokens, refuse=refuse)
-    report_overlong(demonstrations, max_new_tokens, refuse=refuse, what="demonstrations")
+    field = "sampling.max_new_tokens"
+    report_overlong(demonstrations, max_new_tokens, refuse=refuse, field=field)
 
 
 def _demonstration_groups(parts: build.Parts, positions: range) -> Iterator[Group]:

@@ -99,8 +99,6 @@ def test_a_copy_has_what_a_command_needs(store, url, pushed):
         (folder / "evaluation.json").write_text("1")
     assert not folder.exists()
     assert store.files.cat_file(f"{store.bucket}/runs/a/evaluation.json") == b"1"
-    with copied(url, figures=True) as folder:
-        assert (folder / "plots" / "a.png").exists() and not (folder / "checkpoints").exists()
     with pytest.raises(DataError, match=r"7.*\[0, 1, 2\]"), copied(url, steps=[7]):
         pass
 

@@ -50,10 +50,6 @@ class Call:
     settings: SamplingConfig
     rows: int = ROWS_WITHOUT_LIMIT
 
-    def concurrent(self, devices: int) -> int:
-        """Returns the most completions decoded side by side, over all devices."""
-        return self.settings.max_concurrent or self.rows * devices
-
     def filled(self, devices: int) -> int:
         """Returns the prompts that are computed: `prompts`, or the next multiple of the devices
         that rows are cut over.
@@ -84,7 +80,7 @@ class Call:
             shards=devices,
             prompts=self.filled(devices) // devices,
             samples=settings.group_size,
-            max_concurrent=self.concurrent(devices),
+            max_concurrent=settings.max_concurrent or self.rows * devices,
             max_new_tokens=settings.max_new_tokens,
             prompt_tokens=settings.max_prompt_tokens,
             cache_dtype=settings.cache_dtype or activations,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cached_property, lru_cache
@@ -32,11 +33,10 @@ from grre_jax.tasks.environments.runner import Runner
 from grre_jax.tasks.judging import Judge, Judged
 from grre_jax.tasks.task import questions
 from grre_jax.training import build
-from grre_jax.training.actors.calls import Call, call_of, fitting
+from grre_jax.training.actors.calls import call_of, fitting
 from grre_jax.training.actors.prompts import (
     check_prompt,
     fitting_questions,
-    report_overlong,
 )
 from grre_jax.training.actors.trajectories import Play
 from grre_jax.training.runtime.stopwatch import Stopwatch
@@ -268,7 +268,7 @@ class Explorer:
         )
 
     def _filled(self, size: int) -> int:
-        return Call(size, self.config).filled(meshes.row_devices(self.mesh))
+        return size + -size % meshes.row_devices(self.mesh)
 
     def _sampled(
         self,
@@ -280,24 +280,22 @@ class Explorer:
         limits: np.ndarray | None = None,
     ) -> sampling.Samples:
         """Samples one call of padded prompts; `limits` are the longest completions."""
-        config, cut = self.config, meshes.rows(self.mesh)
-        arrays = [processes.put(x, cut) for x in (prompts, lengths, positions)]
+        config = self.config
+        cut = meshes.rows(self.mesh)
         with meshes.use(self.mesh):
             return sampling.sample(
                 weights,
-                arrays[0],
+                processes.put(prompts, cut),
                 # Stop strings cut the completions later, where every process has its own rows.
                 dataclasses.replace(config, stop=()),
                 key=run_key(self.seed, self.purpose),
                 group_size=config.group_size,
-                prompt_lengths=arrays[1],
+                prompt_lengths=processes.put(lengths, cut),
                 eos_ids=self.tokenizer.eos_ids,
-                positions=arrays[2],
+                positions=processes.put(positions, cut),
                 attempt=attempt,
                 limits=limits,
-                max_concurrent=Call(len(prompts), config, self.rows).concurrent(
-                    meshes.row_devices(self.mesh)
-                ),
+                max_concurrent=config.max_concurrent or self.rows * meshes.row_devices(self.mesh),
                 cache_dtype=config.cache_dtype or None,
                 routes=config.record_routes,
             )
@@ -364,10 +362,10 @@ class Explorer:
         decode, count = self.tokenizer.decode, self.config.group_size
         host = sampling.cut_at_stops(drawn.samples, self.config.stop, decode)
 
-        def text(i: int, k: int) -> str:
-            return self._cut(decode(host.tokens[i, k, : host.lengths[i, k]]))
-
-        texts = [[text(i, k) for k in range(count)] for i in drawn.recorded]
+        texts = [
+            [self._cut(decode(host.tokens[i, k, : host.lengths[i, k]])) for k in range(count)]
+            for i in drawn.recorded
+        ]
         if drawn.rewards is None:
             questions = [drawn.questions[i] for i in drawn.recorded]
             judged = self.judge(list(zip(questions, texts, strict=True)))
@@ -447,48 +445,39 @@ class Explorer:
         version: int,
     ) -> list[Group]:
         """Samples trajectories in the task's environments."""
-        config, prompts, overlong = self.config, {}, {}
+        config = self.config
         vocab = weights.model.config.vocab_size
+        limit = config.max_prompt_tokens
+        prompts: dict[int, list[int]] = {}
         for position, question in zip(positions, questions, strict=True):
-            prompt = self.play.open(question, position, attempt)
-            if prompt is None:
-                continue
-            if self.drops_overlong and len(prompt) > config.max_prompt_tokens:
-                overlong[question.question_id] = len(prompt)
-                self.play.give_up(position, f"its prompt has {len(prompt)} tokens")
-                continue
-            check_prompt(question.question_id, prompt, config.max_prompt_tokens, vocab)
-            prompts[position] = prompt
-        report_overlong(overlong, config.max_prompt_tokens)
+            most = limit if self.drops_overlong else math.inf
+            prompt = self.play.open(question, position, attempt, most)
+            if prompt is not None:
+                check_prompt(question.question_id, prompt, limit, vocab)
+                prompts[position] = prompt
         # As many rows as all questions need, so that a failed environment compiles nothing new.
         count = len(questions) * config.group_size
         found = self._trajectories(weights, prompts, attempt, count) if prompts else {}
+        dtype = str(weights.dtype)
         groups = []
         for position, question in zip(positions, questions, strict=True):
-            trajectories = found.get(position, [])
-            fields = self.play.fields(question, position, trajectories)
-            if trajectories:
-                for name in SCORES:
-                    row = [trajectory.logprobs[name] for trajectory in trajectories]
-                    fields[f"{name}_logprobs"] = np.concatenate(row)
-                fields["prompt_tokens"] = prompts[position]
-            dtype = str(weights.dtype)
+            fields = self.play.fields(question, position, found.get(position, []))
+            for name in SCORES if position in found else ():
+                row = [trajectory.logprobs[name] for trajectory in found[position]]
+                fields[f"{name}_logprobs"] = np.concatenate(row)
+            fields["prompt_tokens"] = prompts.get(position)
             groups.append(self._group(question, position, version, attempt, dtype, **fields))
         return groups
 
     @cached_property
     def play(self) -> Play:
         """The trajectories that are under way, of a task that has environments."""
-        of_run = (self.task, self.tokenizer, self.judge, self.seed)
-        return Play(*of_run, self.config.group_size, self._cut)
+        count = self.config.group_size
+        return Play(self.task, self.tokenizer, self.judge, self.seed, count, self._cut)
 
     def _cut(self, text: str) -> str:
         """Returns a text up to its first stop string."""
-        return self._stops.cut(text)[0]
-
-    @cached_property
-    def _stops(self) -> StopStrings:
-        return StopStrings(self.config.stop, self.tokenizer.decode)
+        return StopStrings(self.config.stop, self.tokenizer.decode).cut(text)[0]
 
     def _in_graph_rewards(
         self, prompts: np.ndarray, lengths: np.ndarray, samples: sampling.Samples, own: np.ndarray

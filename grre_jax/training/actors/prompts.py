@@ -75,7 +75,11 @@ def evaluation_questions(config: Config, task: Task, tokenizer: Tokenizer) -> li
 
 
 def report_overlong(
-    overlong: Mapping[str, int], limit: int, *, refuse: bool = False, what: str = "prompts"
+    overlong: Mapping[str, int],
+    limit: int,
+    *,
+    refuse: bool = False,
+    field: str = "sampling.max_prompt_tokens",
 ) -> None:
     """Logs the questions that are left out, in the first process and each once.
 
@@ -83,19 +87,16 @@ def report_overlong(
         overlong: tokens of their prompts or demonstrations by question id.
         limit: largest number of these tokens.
         refuse: raise instead.
-        what: "prompts" or "demonstrations".
+        field: of the limit.
 
     Raises:
         DataError: there are such questions, and `refuse` is True.
     """
-    new = overlong if refuse else {name: overlong[name] for name in overlong.keys() - _reported}
+    new = sorted(overlong if refuse else overlong.keys() - _reported)
     if not new:
         return
-    named = sorted(new)[:_NAMED]
-    sizes = ", ".join(f"{name} ({new[name]} tokens)" for name in named)
-    more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
-    field = {"prompts": "max_prompt_tokens", "demonstrations": "max_new_tokens"}[what]
-    found = f"{len(new)} {what} are over sampling.{field} = {limit}: {sizes}{more}"
+    named = ", ".join(f"{name} ({overlong[name]} tokens)" for name in new[:_NAMED])
+    found = f"{len(new)} questions are over {field} = {limit}, such as {named}"
     if refuse:
         raise DataError(f"{found}. Raise the limit, or set data.overlong to drop.")
     _reported.update(new)
@@ -116,15 +117,13 @@ def check_prompt(question_id: str, tokens: Sequence[int], limit: int, vocab: int
         DataError: the prompt is empty, longer than the limit, or has a token outside the
             vocabulary.
     """
-    if not tokens:
-        raise DataError(f"prompt {question_id} is empty: leave the question out")
-    if len(tokens) > limit:
+    if not 1 <= len(tokens) <= limit:
         raise DataError(
-            f"prompt {question_id} has {len(tokens)} tokens, over sampling.max_prompt_tokens ="
-            f" {limit}: raise the limit or leave the question out"
+            f"prompt {question_id}: expected 1 to {limit} tokens (sampling.max_prompt_tokens), got"
+            f" {len(tokens)}"
         )
     if max(tokens) >= vocab:
         raise DataError(
-            f"prompt {question_id} has token {max(tokens)}, and the model's are 0 to {vocab - 1}:"
-            " the tokenizer is not the model's"
+            f"prompt {question_id}: expected tokens below {vocab}, the model's, got token"
+            f" {max(tokens)}"
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -13,13 +15,17 @@ import numpy as np
 from grre_jax import random_streams, sampling
 from grre_jax.errors import DataError, UsageError
 from grre_jax.random_streams import Purpose
-from grre_jax.sampling.decoding.state import SCORES
 from grre_jax.tasks import Question, Task, Tokenizer, Verdict
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.environments.dialogue import observation_tokens, opening_tokens
 from grre_jax.tasks.environments.environment import fingerprint
 from grre_jax.tasks.environments.runner import Opening, Reply, Runner, Trace
 from grre_jax.tasks.judging import Failure, Report
+
+# Of an environment that did not begin.
+NOTHING = sampling.Trajectory(
+    sampling.Address(-1), 0, np.zeros(0, np.int32), np.zeros(0, bool), {}, (), "done"
+)
 
 
 def environment_seed(seed: int, position: int, attempt: int) -> int:
@@ -68,29 +74,30 @@ class Play:
         self._encoding = threading.Lock()
         self._separator = getattr(self.task, "separator", "")
 
-    def open(self, question: Question, position: int, attempt: int = 0) -> list[int] | None:
+    def open(
+        self, question: Question, position: int, attempt: int = 0, limit: float = math.inf
+    ) -> list[int] | None:
         """Begins the trajectories of a question, and returns their prompt as token ids; None if the
-        environment fails, so that there is nothing to sample.
+        environment fails or the prompt is over the limit, so that there is nothing to sample.
 
         Raises:
             UsageError: the prompt cannot be encoded.
         """
         seed = environment_seed(self.seed, position, attempt)
         opening = self.runner.open(question, seed)
-        begun = None if isinstance(opening, Failure) else fingerprint(opening.messages)
+        begun = None
+        tokens = None
+        if not isinstance(opening, Failure):
+            begun = fingerprint(opening.messages)
+            tokens = opening_tokens(self.tokenizer, opening, self._separator)
+            if len(tokens) > limit:
+                opening = Failure("invalid", f"its prompt has {len(tokens)} tokens")
+                tokens = None
+        failure = opening if isinstance(opening, Failure) else None
         for sample in range(self.samples):
             trace = Trace((position, attempt, sample), question, seed, begun)
-            played = self._played[position, sample] = _Played(trace, opening)
-            played.failure = opening if isinstance(opening, Failure) else None
-        if isinstance(opening, Failure):
-            return None
-        return opening_tokens(self.tokenizer, opening, self._separator)
-
-    def give_up(self, position: int, reason: str) -> None:
-        """Ends the trajectories of a question that has just been opened, as failures."""
-        for sample in range(self.samples):
-            played = self._played[position, sample]
-            played.opening = played.failure = Failure("invalid", reason)
+            self._played[position, sample] = _Played(trace, opening, failure=failure)
+        return tokens
 
     def respond(
         self, address: Any, sample: int, turn: int, tokens: list[int]
@@ -164,13 +171,7 @@ class Play:
                 f" {question.question_id} ({played.failure.kind}: {played.failure.reason})"
             )
         trajectory = sampling.Trajectory(
-            address,
-            0,
-            np.array(tokens, np.int32),
-            np.array(mask, bool),
-            {},
-            tuple(spans),
-            "done",
+            address, 0, np.array(tokens, np.int32), np.array(mask, bool), {}, tuple(spans), "done"
         )
         return self.fields(question, position, [trajectory]) | {"prompt_tokens": prompt}
 
@@ -181,25 +182,50 @@ class Play:
         their samples; of an environment that did not begin, completions without tokens.
         """
         some = [self._played.pop((position, sample)) for sample in range(self.samples)]
-        opening, trace = some[0].opening, some[0].trace
+        opening = some[0].opening
         messages = [] if isinstance(opening, Failure) else opening.messages
         if isinstance(opening, Failure):
-            found = [_nothing(sampling.Address(*trace.key[:2]), k) for k in range(self.samples)]
+            found = [NOTHING] * self.samples
         judged = self._report.judged(question, _outcomes(some))
-        infos = [[reply.info for reply in p.replies] for p in some]
-        extra = judged.extra | ({"turn_infos": infos} if any(map(any, infos)) else {})
-        return turn_fields(found, [p.replies for p in some], self.tokenizer.decode) | {
+        infos = [[reply.info for reply in played.replies] for played in some]
+        texts: list[str] = []
+        characters: list[int] = []
+        turn_rewards: list[float] = []
+        for played, trajectory in zip(some, found, strict=True):
+            ends = [0, *_turn_ends(trajectory), len(trajectory.tokens)]
+            pieces = [
+                self.tokenizer.decode(trajectory.tokens[start:end])
+                for start, end in itertools.pairwise(ends)
+            ]
+            texts.append("".join(pieces))
+            characters += itertools.accumulate(map(len, pieces[:-1]))
+            without_reply = len(trajectory.turns) - len(played.replies)
+            turn_rewards += [reply.reward for reply in played.replies] + [0.0] * without_reply
+        return {
             "prompt": "\n".join(message["content"] for message in messages),
+            "texts": texts,
+            "lengths": [len(trajectory.tokens) for trajectory in found],
+            "tokens": np.concatenate([trajectory.tokens for trajectory in found]),
+            "mask": np.concatenate([trajectory.mask for trajectory in found]),
             "rewards": judged.rewards,
             "components": judged.components,
-            "extra": extra,
+            "extra": judged.extra | ({"turn_infos": infos} if any(map(any, infos)) else {}),
             "finish_reasons": [
                 "failed" if p.failure else t.reason for p, t in zip(some, found, strict=True)
             ],
+            "turn_counts": [len(trajectory.turns) for trajectory in found],
+            "turn_tokens": [end for trajectory in found for end in _turn_ends(trajectory)],
+            "turn_texts": characters,
+            "turn_rewards": turn_rewards,
             "environment": self.task.name,
             "environment_version": getattr(self.task, "version", ""),
-            "environment_seed": trace.seed,
+            "environment_seed": some[0].trace.seed,
         }
+
+
+def _turn_ends(trajectory: sampling.Trajectory) -> list[int]:
+    """Returns first and last + 1 of the tokens of each turn, turn after turn."""
+    return [end for turn in trajectory.turns for end in (turn.start, turn.end)]
 
 
 def _outcomes(some: Sequence[_Played]) -> list[Verdict | Failure]:
@@ -212,13 +238,6 @@ def _outcomes(some: Sequence[_Played]) -> list[Verdict | Failure]:
         played.failure or Verdict(sum(r.reward for r in played.replies), absent | components)
         for played, components in zip(some, given, strict=True)
     ]
-
-
-def _nothing(address: sampling.Address, sample: int) -> sampling.Trajectory:
-    """Returns the trajectory of an environment that did not begin."""
-    none = np.zeros(0, np.int32)
-    logprobs = {name: np.zeros(0, np.float32) for name in SCORES}
-    return sampling.Trajectory(address, sample, none, none != 0, logprobs, (), "done")
 
 
 def prompts(
@@ -240,41 +259,3 @@ def prompts(
         encoded = play.open(question, position) if play else tokenizer.encode_prompt(question)
         if encoded is not None:
             yield question, encoded
-
-
-def turn_fields(
-    found: Sequence[sampling.Trajectory],
-    replies: Sequence[Sequence[Reply]],
-    decode: Callable[[Sequence[int]], str],
-) -> dict[str, Any]:
-    """Returns the fields of a group that follow from its trajectories' tokens and turns.
-
-    Args:
-        found: finished trajectories.
-        replies: of the environment to the turns of each; a turn without one has reward 0.
-        decode: the tokenizer's.
-    """
-    texts, characters, rewards = [], [], []
-    for trajectory, answers in zip(found, replies, strict=True):
-        text, last, spans = "", 0, []
-        for start, end, *_ in trajectory.turns:
-            text += decode(trajectory.tokens[last:start])
-            spans.append(len(text))
-            text += decode(trajectory.tokens[start:end])
-            spans.append(len(text))
-            last = end
-        texts.append(text + decode(trajectory.tokens[last:]))
-        characters += spans
-        rewards += [reply.reward for reply in answers] + [0.0] * (
-            len(trajectory.turns) - len(answers)
-        )
-    return {
-        "texts": texts,
-        "lengths": [len(trajectory.tokens) for trajectory in found],
-        "tokens": np.concatenate([trajectory.tokens for trajectory in found]),
-        "mask": np.concatenate([trajectory.mask for trajectory in found]),
-        "turn_counts": [len(trajectory.turns) for trajectory in found],
-        "turn_tokens": [n for t in found for start, end, *_ in t.turns for n in (start, end)],
-        "turn_texts": characters,
-        "turn_rewards": rewards,
-    }

@@ -143,7 +143,7 @@ def test_the_agent_of_the_page_walks_to_its_room(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind, reason", [("reset", "no beginning"), ("step", "no step"), ("wide", "wide")]
+    "kind, reason", [("reset", "no beginning"), ("step", "no step"), ("wide", "1 tokens")]
 )
 def test_an_environment_that_fails_fails_its_group(tmp_path, kind, reason):
     (tmp_path / "bad.py").write_text(BAD)
@@ -151,8 +151,7 @@ def test_an_environment_that_fails_fails_its_group(tmp_path, kind, reason):
     play = playing(task, 2)
     question = Question("q", "!", kind)
     if kind == "wide":  # a prompt over the limit
-        play.open(question, 0)
-        play.give_up(0, "wide")
+        assert play.open(question, 0, limit=0) is None
         made = rollouts.Group(group_id="g", prompt_tokens=None, **play.fields(question, 0, []))
     else:
         made = group(play, question, 0, [["good"], ["over"]])
