@@ -95,18 +95,13 @@ def require(ray: Any, placed: Iterable[tuple[str, int, int, Mapping[str, float]]
         UsageError: it lacks a resource; the message has what is needed and what there is.
     """
     needed: collections.Counter[str] = collections.Counter()
-    kinds: dict[str, list[str]] = {}
-    for kind, least, _, each in placed:
+    for _, least, _, each in placed:
         for name, amount in each.items():
             needed[name] += least * amount
-            kinds.setdefault(name, []).append(f"{kind} {least} x {amount:g}")
     available = ray.cluster_resources()
     for name, amount in needed.items():
         if amount > available.get(name, 0):
-            raise UsageError(
-                f"cluster: expected {amount:g} {name} ({', '.join(kinds[name])}), got"
-                f" {available.get(name, 0):g}"
-            )
+            raise UsageError(f"cluster: expected {amount:g} {name}, got {available.get(name, 0):g}")
 
 
 def mapped(ray: Any, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

@@ -163,20 +163,13 @@ def _end(error: BaseException) -> NoReturn:
         text = LOST.format(index=jax.process_index(), count=jax.process_count()) + f" ({first})"
     elif isinstance(error, (UsageError, DataError, OSError)):
         text = f"grre: {error}"
-    elif isinstance(error, KeyboardInterrupt):
-        text = "grre: interrupted"
-        status = 130
-    elif isinstance(error, SystemExit):
-        text = ""
-        status = error.code if isinstance(error.code, int) else 1
     else:
         text = (
             "".join(traceback.format_exception(error))
             + f"grre: process {jax.process_index()} failed; the others end with it"
         )
     sys.stdout.flush()
-    if text:
-        print(text, file=sys.stderr, flush=True)
+    print(text, file=sys.stderr, flush=True)
     if not peer:
         # If all fail, each reports it before the first of them shuts down, which ends the others.
         # If this one fails alone, JAX aborts the others here, and this process with them, after
@@ -211,7 +204,8 @@ def _on_abort(message: str, status: int = 1) -> None:
     main thread, and the program is gone before that.
     """
     global _last_line, _status
-    _last_line, _status = (message + "\n" if message else "").encode(), status
+    _status = status
+    _last_line = (message + "\n").encode()
     _set_abort_handler(ctypes.cast(_aborted, ctypes.c_void_p))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, Sharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
 from grre_jax.errors import DataError, UsageError
 
@@ -174,74 +174,20 @@ def put(x: np.ndarray, sharding: Sharding) -> jax.Array:
     return jax.make_array_from_callback(np.shape(x), sharding, lambda index: x[index])
 
 
-def put_all(arrays: list[np.ndarray], shardings: list[Sharding]) -> list[jax.Array]:
-    """Returns several host arrays on the devices (see `put`), in one transfer if it can be."""
-    if all(sharding.is_fully_addressable for sharding in shardings):
-        return jax.device_put(arrays, shardings)
-    return [put(x, sharding) for x, sharding in zip(arrays, shardings, strict=True)]
+def fetch(tree: Any) -> Any:
+    """Returns arrays as whole host arrays in every process.
 
-
-def fetch(x: jax.Array) -> np.ndarray:
-    """Returns an array as a whole host array in every process.
-
-    Every device holds all of it for a moment.
+    Every device holds all of one array for a moment if a run has several processes.
     """
-    whole = x if x.is_fully_addressable else multihost_utils.process_allgather(x, tiled=True)
-    return np.asarray(whole)
+
+    def whole(x: jax.Array) -> np.ndarray:
+        if x.is_fully_addressable:
+            return np.asarray(x)
+        return np.asarray(multihost_utils.process_allgather(x, tiled=True))
+
+    return jax.tree.map(whole, tree) if many() else jax.device_get(tree)
 
 
-def held_rows(sharding: Sharding, shape: tuple[int, ...]) -> Bool[np.ndarray, " rows"]:
-    """Returns a mask of the rows (first axis) of an array that are on this process's devices.
-
-    Args:
-        sharding: of the array.
-        shape: of the array.
-    """
-    held = np.zeros(shape[0], bool)
-    for index in sharding.addressable_devices_indices_map(shape).values():
-        held[index[0]] = True
-    return held
-
-
-def own_rows(sharding: Sharding, shape: tuple[int, ...]) -> Int[np.ndarray, " own"]:
-    """Returns the indices of the rows (first axis) that this process records.
-
-    Each row belongs to one process; rows that several processes hold are dealt out among them.
-
-    Args:
-        sharding: of the array.
-        shape: of the array.
-    """
-    holders: list[set[int]] = [set() for _ in range(shape[0])]
-    for device, index in sharding.devices_indices_map(shape).items():
-        for row in range(*index[0].indices(shape[0])):
-            holders[row].add(device.process_index)
-    here = jax.process_index()
-    return np.array(
-        [row for row, found in enumerate(holders) if sorted(found)[row % len(found)] == here], int
-    )
-
-
-def fetch_rows(tree: Any, sharding: NamedSharding) -> Any:
-    """Returns arrays as host arrays of their global shape, filled in the rows that are on this
-    process's devices.
-
-    Args:
-        tree: arrays, the rows along their first axis.
-        sharding: of the rows; arrays with another sharding are moved first.
-    """
-    if not many():
-        return jax.device_get(tree)
-
-    def one(x):
-        host = np.zeros(x.shape, x.dtype)
-        for shard in x.addressable_shards:
-            host[shard.index] = np.asarray(shard.data)
-        return host
-
-    return jax.tree.map(one, _laid_out(sharding)(tree))
-
-
-@cache
-def _laid_out(sharding: Sharding) -> Callable[[Any], Any]:
-    return jax.jit(lambda tree: tree, out_shardings=sharding)
+def own_rows(count: int) -> Int[np.ndarray, " own"]:
+    """Returns which of so many rows this process records; each row belongs to one process."""
+    return np.arange(jax.process_index(), count, jax.process_count())

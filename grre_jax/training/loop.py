@@ -22,12 +22,10 @@ from grre_jax.errors import DataError, UsageError, system_failure
 from grre_jax.parallel import processes
 from grre_jax.storage import files
 from grre_jax.tasks import cluster_judges
-from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.tokenizers.chat import today
 from grre_jax.training import build, mirror, ray_learner, run_folder, start_from
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
-from grre_jax.training.actors.calls import evaluation_calls, training_calls
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.supply import NewestSupply, Supply, needs_checkpoint, refuse_lost
@@ -41,7 +39,6 @@ from grre_jax.training.data.sources import (
     record_folders,
     training_contents,
 )
-from grre_jax.training.evaluation.evaluate import make_evaluator
 from grre_jax.training.export import write_model
 from grre_jax.training.learner import Learner
 from grre_jax.training.preflight import check, header
@@ -148,10 +145,7 @@ def _run(
                 state = plan.start.state(state, optimizer, parts.mesh)
             elif config.warm_start.steps:
                 training_state.release(state.opt_state)  # the warm start has its own
-                beside = partial(compile_calls, parts, graph, state.params)
-                warmed = warm_start(
-                    parts, graph, state.params, folder, log, stop, console, begun, beside
-                )
+                warmed = warm_start(parts, graph, state.params, folder, log, stop, console, begun)
                 state = training_state.fresh(warmed, optimizer, parts.mesh)
             checkpoints.save(state, wait=True)
         start_params = checkpoints.restore_params(state.params, 0)
@@ -213,24 +207,6 @@ def _plan(config: Config, *, resume: bool) -> _Plan:
         warn_of_leak(leaked(config, parts.task))
     lines = header(parts, config.location) | {"start": start.line() if start else None}
     return _Plan(parts, folders, stored, contains, lines, start)
-
-
-def compile_calls(parts: build.Parts, graph: Any, params: Any) -> None:
-    """Compiles the first calls of the sampler: those of an evaluation and, if this process samples,
-    of a policy's samples.
-
-    Nothing is compiled for environments, or for several devices, whose programs must be started by
-    one thread.
-    """
-    if parts.mesh.size > 1 or is_environment(parts.task):
-        return
-    evaluator, config = make_evaluator(parts, graph), parts.config
-    explorers = [evaluator.sampled, evaluator.greedy]
-    calls = list(zip(explorers, evaluation_calls(config), strict=False))
-    if not config.cluster.samples:
-        calls += [(make_explorer(parts, graph), call) for call in training_calls(config)[:1]]
-    for explorer, call in calls:
-        explorer.compile(parts.full(params), call.prompts)
 
 
 def _judges(ray: Any, config: Config, stack: contextlib.ExitStack) -> list[Any]:

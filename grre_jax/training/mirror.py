@@ -157,7 +157,6 @@ class Mirror:
         self._sent: dict[str, tuple[int, int]] = {}  # states of the files that the store has
         self._lines = b""  # of the manifest in the store
         self._steps: set[int] = set()  # checkpoints that are entered in the store
-        self._strays: list[str] = []  # objects that `start` removes
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -175,28 +174,17 @@ class Mirror:
         checkpoints = _entered(self._store)
         self._steps = set(checkpoints)
         self._lines = manifest_lines(self._store, "rollouts/")
-        entries = list(manifest.parsed(self._lines.splitlines(), f"{self._store.url}/{MANIFEST} "))
-        datasets = {f"rollouts/{e.name}" for e in entries if isinstance(e, manifest.Entry)}
-        needed = [name for name in files if "/" not in name]
-        needed += [name for name in names if _folder(name) in datasets]
+        needed = [name for name in files if "/" not in name] + _of_kind("data set", names)
         _download(self._store, needed, checkpoints.values(), self.folder)
         if self._lines:
             (self.folder / MANIFEST).parent.mkdir(exist_ok=True)
             (self.folder / MANIFEST).write_bytes(self._lines)
         self._sent = _states(self.folder)
 
-        # A resumed run writes TensorBoard's files anew from metrics.jsonl.
-        self._strays = [name for name in files if name.startswith("tensorboard/")]
-        if len(datasets) == len(entries):  # otherwise the manifest is damaged
-            entered = datasets | {entry["folder"] for entry in checkpoints.values()}
-            sealed = _of_kind("checkpoint", names) + _of_kind("data set", names)
-            self._strays += [name for name in sealed if _folder(name) not in entered]
-
     def start(self) -> None:
-        """Removes from the store what a killed learner left without an entry, and begins to copy
-        what is new there, in a thread, until `close`.
-        """
-        self._store.remove(self._strays)
+        """Begins to copy what is new to the store, in a thread, until `close`."""
+        # A resumed run writes TensorBoard's files anew from metrics.jsonl.
+        self._store.remove(self._store.names("tensorboard"))
         self._thread = threading.Thread(target=self._follow, daemon=True, name="mirror")
         self._thread.start()
 
@@ -315,11 +303,6 @@ def _download(
                 " from a copy"
             ) from error
         (folder / entry["folder"]).rename(folder / CHECKPOINTS / str(entry["step"]))
-
-
-def _folder(name: str) -> str:
-    """Returns the first two parts of a name: of a checkpoint's or a data set's file, its folder."""
-    return "/".join(name.split("/")[:2])
 
 
 def _kind(name: str) -> str:

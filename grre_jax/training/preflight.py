@@ -180,7 +180,6 @@ def _check_encoded(parts: build.Parts, questions: Iterable[Question]) -> None:
     """Checks prompts of any length that data.overlong allows."""
     config = parts.config
     limit = config.sampling.max_prompt_tokens
-    of_task = (parts.task, parts.tokenizer, parts.judge, config.seed)
-    for question, tokens in prompts(*of_task, questions):
+    for question, tokens in prompts(parts, questions):
         if config.data.overlong == "refuse" or len(tokens) <= limit:
             check_prompt(question.question_id, tokens, limit, parts.model.config.vocab_size)

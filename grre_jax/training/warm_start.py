@@ -5,8 +5,7 @@ data.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,6 @@ def warm_start(
     stop: StopRequest,
     console: Any,
     watch: Stopwatch,
-    beside: Callable[[], None],
 ) -> Any:
     """Trains on demonstrations, which are sealed in the run's folder first.
 
@@ -63,7 +61,6 @@ def warm_start(
         stop: of signals.
         console: for the progress.
         watch: counts the seconds of the demonstrations and of the rest.
-        beside: called in a thread while the demonstrations are made, and waited for.
 
     Returns:
         The trained parameters.
@@ -100,14 +97,8 @@ def warm_start(
         # TensorFlow Datasets, which writes them, replaces `__import__` in all threads while it is
         # imported, and tracing imports.
         encoding.features()
-        with (
-            watch("demonstrations"),
-            ThreadPoolExecutor(1, thread_name_prefix="compiler") as pool,
-            compiling(step_fn, state, batch, *given),
-        ):
-            compiled = pool.submit(beside)
+        with watch("demonstrations"), compiling(step_fn, state, batch, *given):
             order = _demonstrations(parts, folder)
-            compiled.result()
         with watch("warm start"):
             pending = DelayedMetrics(log, time.monotonic(), bar.update, kind="warm_start")
             for step in range(warm.steps):

@@ -80,8 +80,6 @@ def test_a_learner_killed_at_any_request_leaves_what_is_entered_whole(
         assert kept == steps(url)
         log = (run.folder / "metrics.jsonl").read_text().splitlines()
         assert len(log) > max(steps(url))
-    kinds = {mirror._folder(name) for name in Mirror(url)._store.names("checkpoints")}
-    assert kinds == {f"checkpoints/{step}{end}" for step in steps(url) for end in ("", ".json")}
 
 
 def test_a_copy_has_what_a_command_needs(store, url, pushed):

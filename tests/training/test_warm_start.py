@@ -9,17 +9,12 @@ import jax
 import numpy as np
 import pytest
 
-from grre_jax import rollouts, sampling
+from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.encoding import encode
 from grre_jax.tasks import Question
 from grre_jax.training import build
-from grre_jax.training.actors.calls import training_calls
-from grre_jax.training.actors.explorer import make_explorer
-from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.config.overrides import override
-from grre_jax.training.evaluation.evaluate import evaluate, make_evaluator
-from grre_jax.training.loop import compile_calls
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.runtime.stopwatch import Stopwatch
 from grre_jax.training.warm_start import (
@@ -36,7 +31,7 @@ from .runtime.test_delayed_metrics import Log
 def start(parts, folder):
     graph, state = first_state(parts)
     log = Log()
-    rest = (log, StopRequest(), quiet(), Stopwatch(), lambda: None)
+    rest = (log, StopRequest(), quiet(), Stopwatch())
     return warm_start(parts, graph, state.params, folder, *rest), log.rows
 
 
@@ -105,17 +100,3 @@ def test_overlong_demonstrations_are_left_out_or_refused(parts, tmp_path, caplog
     assert kept == [n for n in range(40) if n not in (0, 3, 7, 20, 30)]
     named = " ".join(record.getMessage() for record in caplog.records)
     assert all(named.count(f"mixed-{n} (") == 1 for n in (0, 3, 7, 20, 30))
-
-
-def test_the_first_calls_of_the_sampler_find_their_programs(parts):
-    graph, state = first_state(parts)
-    compile_calls(parts, graph, state.params)
-    programs = sampling.compiled_programs()
-    assert all(programs.values())
-    evaluator = make_evaluator(parts, graph)
-    questions = evaluation_questions(parts.config, parts.task, parts.tokenizer)
-    evaluate(evaluator, state.params, state.params, questions, step=0)
-    positions = range(training_calls(parts.config)[0].prompts)
-    explorer = make_explorer(parts, graph)
-    explorer.groups(state.params, explorer.questions(positions), positions, policy_version=0)
-    assert sampling.compiled_programs() == programs

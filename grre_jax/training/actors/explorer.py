@@ -56,7 +56,7 @@ class Drawn(NamedTuple):
         dtype: of the log-probs.
         prompts: [questions, max_prompt_tokens] token ids.
         lengths: [questions] tokens of each prompt.
-        samples: as drawn, not yet cut at stop strings; zeros for rows of other processes.
+        samples: as drawn, not yet cut at stop strings.
         recorded: rows of this process that become groups.
         rewards: [questions, samples], zeros for rows of other processes; None for a judge's.
     """
@@ -240,20 +240,16 @@ class Explorer:
         questions = questions + questions[-1:] * (size - live)
         positions = positions + positions[-1:] * (size - live)
         vocab = weights.model.config.vocab_size
-        # Prompts of the rows that this process holds; one token 0 for others.
-        cut = meshes.rows(self.mesh)
-        held = processes.held_rows(cut, (size,))
-        prompts = np.zeros((size, limit), np.int32)
-        lengths = np.ones(size, np.int32)
         encoded = []
-        for row in np.flatnonzero(held):
-            tokens = self.tokenizer.encode_prompt(questions[row])
-            check_prompt(questions[row].question_id, tokens, limit, vocab)
+        for question in questions:
+            tokens = self.tokenizer.encode_prompt(question)
+            check_prompt(question.question_id, tokens, limit, vocab)
             encoded.append(tokens)
-        prompts[held], lengths[held] = sampling.pad_prompts(encoded, limit)
-        samples = self._sampled(weights, prompts, lengths, np.asarray(positions), attempt)
-        host = processes.fetch_rows(samples, cut)
-        own = processes.own_rows(cut, (size,))
+        prompts, lengths = sampling.pad_prompts(encoded, limit)
+        samples = processes.fetch(
+            self._sampled(weights, prompts, lengths, np.asarray(positions), attempt)
+        )
+        own = processes.own_rows(size)
         return Drawn(
             questions,
             positions,
@@ -262,9 +258,9 @@ class Explorer:
             str(weights.dtype),
             prompts,
             lengths,
-            host,
+            samples,
             own[own < live],
-            self._in_graph_rewards(prompts, lengths, host, own),
+            self._in_graph_rewards(prompts, lengths, samples, own),
         )
 
     def _filled(self, size: int) -> int:
@@ -277,9 +273,8 @@ class Explorer:
         lengths: np.ndarray,
         positions: np.ndarray,
         attempt: int,
-        limits: np.ndarray | None = None,
     ) -> sampling.Samples:
-        """Samples one call of padded prompts; `limits` are the longest completions."""
+        """Samples one call of padded prompts."""
         config = self.config
         cut = meshes.rows(self.mesh)
         with meshes.use(self.mesh):
@@ -294,25 +289,10 @@ class Explorer:
                 eos_ids=self.tokenizer.eos_ids,
                 positions=processes.put(positions, cut),
                 attempt=attempt,
-                limits=limits,
                 max_concurrent=config.max_concurrent or self.rows * meshes.row_devices(self.mesh),
                 cache_dtype=config.cache_dtype or None,
                 routes=config.record_routes,
             )
-
-    def compile(self, params: Any, size: int) -> None:
-        """Compiles the programs that a call of `size` questions begins with: samples such a call of
-        completions of two tokens, which nothing keeps.
-
-        Args:
-            params: of any policy.
-            size: questions of the call.
-        """
-        size = self._filled(size)
-        prompts = np.zeros((size, self.config.max_prompt_tokens), np.int32)
-        lengths = np.ones(size, np.int32)
-        limits = np.full(size, min(self.config.max_new_tokens, 2))
-        self._sampled(self.policy(params), prompts, lengths, np.arange(size), 0, limits)
 
     def _trajectories(
         self, weights: sampling.Weights, prompts: dict[int, list[int]], attempt: int, count: int

@@ -93,7 +93,6 @@ class Supply:
         self._open: set[Future] = set()  # what `_wait` waits for
         self._asked: list[Future] = []  # versions for the thread
         self._begun = False
-        self._again: set[tuple[int, int]] = set()  # samples of damaged data sets
         self._sampled: set[int] = set()  # versions that may not be sealed yet
 
     def ensure(self, step: int, state: TrainState, bar: Any, between: Callable[[], None]) -> None:
@@ -112,11 +111,9 @@ class Supply:
         # stopped, a shard was lost): they can be drawn as long as those policies' checkpoints
         # exist.
         earlier: list[int] = []
-        phase = "sampling"
         if not self._begun:
             self._wait(between=between)
             earlier = [version for version in self.checkpoints.steps if version < step]
-            phase = "compiling, sampling"
         self._begun = True
         config = self.parts.config
         for version in sorted({step, *earlier}):
@@ -125,7 +122,7 @@ class Supply:
             count = int(processes.gather_ints(len(missing.get(version, ())))[0])
             if not count:
                 continue
-            bar.phase(f"{phase} {count} groups")
+            bar.phase(f"sampling {count} groups")
             params = state.params
             if version != step:
                 params = self.checkpoints.restore_params(params, version)
@@ -163,8 +160,7 @@ class Supply:
 
         Raises:
             CorruptRecord, CorruptShard: the same error, if the file is in another folder.
-            DataError: the checkpoint of the policy that sampled the data set was removed, or the
-                groups were sampled again before.
+            DataError: the checkpoint of the policy that sampled the data set was removed.
         """
         entry = self.source.reader.dataset_of(error.file)
         if entry is None:
@@ -174,12 +170,6 @@ class Supply:
                 f"{error} Its groups cannot be sampled again: the checkpoint of policy version"
                 f" {entry.policy_version} was removed."
             ) from error
-        runs = (range(first, first + count) for first, count in entry.positions)
-        positions = {(position, entry.policy_version) for run in runs for position in run}
-        if positions & self._again:
-            again = f"{error} Its groups were sampled again before: check the disk."
-            raise DataError(again) from error
-        self._again |= positions
         self.source.reader.leave_out(entry)
         self._begun = False  # earlier policies sample too
 
@@ -274,7 +264,7 @@ class Supply:
         full = jax.block_until_ready(self.parts.full(params))  # of a step that still computes
         with self.watch("weights"):
             digest = integrity.digest(full)
-        weights = jax.tree.map(processes.fetch, params) if self.apart else full
+        weights = processes.fetch(params) if self.apart else full
         follows = self.apart and not processes.is_first()
         checkpoint = f"checkpoints/{version}" if version in self.checkpoints.steps else ""
         return Policy(
@@ -539,11 +529,6 @@ def refuse_lost(config: Config, former: int) -> None:
         return
     folder.mkdir(exist_ok=True)
     source = Source(rollouts.read(folder))
-    if not source.reader.datasets:
-        raise DataError(
-            f"{folder}: lists no data set after {saved[-1]} steps, so it was emptied or deleted;"
-            " restore it from a copy, or start again with --overwrite"
-        )
     samples = (
         (position, version)
         for version in sorted({*range(saved[-1])} - {*saved})

@@ -21,6 +21,7 @@ from grre_jax.tasks.environments.dialogue import observation_tokens, opening_tok
 from grre_jax.tasks.environments.environment import fingerprint
 from grre_jax.tasks.environments.runner import Opening, Reply, Runner, Trace
 from grre_jax.tasks.judging import Failure, Report
+from grre_jax.training import build
 
 # Of an environment that did not begin.
 NOTHING = sampling.Trajectory(
@@ -241,21 +242,23 @@ def _outcomes(some: Sequence[_Played]) -> list[Verdict | Failure]:
 
 
 def prompts(
-    task: Task, tokenizer: Tokenizer, runner: Any, seed: int, questions: Iterable[Question]
+    parts: build.Parts, questions: Iterable[Question]
 ) -> Iterator[tuple[Question, list[int]]]:
     """Yields questions with their prompts as token ids, of a task with environments or without;
     not those whose environment fails.
 
     Args:
-        task, tokenizer, seed: of the run.
-        runner: of the task's environments, if it has any.
-        questions: of the task.
+        parts: of the run.
+        questions: of its task.
 
     Raises:
         UsageError: a prompt cannot be encoded.
     """
-    play = Play(task, tokenizer, runner, seed, 0) if is_environment(task) else None
+    play = None
+    if is_environment(parts.task):
+        play = Play(parts.task, parts.tokenizer, parts.judge, parts.config.seed, 0)
     for position, question in enumerate(questions):
-        encoded = play.open(question, position) if play else tokenizer.encode_prompt(question)
+        encode = parts.tokenizer.encode_prompt
+        encoded = play.open(question, position) if play else encode(question)
         if encoded is not None:
             yield question, encoded

@@ -96,7 +96,7 @@ def place(
     )
     cut, whole = meshes.rows(mesh, axis=1), meshes.replicated(mesh)
     arrays, structure = jax.tree.flatten(batch)
-    placed = processes.put_all(arrays, [cut if x.ndim >= 3 else whole for x in arrays])
+    placed = [processes.put(x, cut if x.ndim >= 3 else whole) for x in arrays]
     return jax.tree.unflatten(structure, placed)
 
 

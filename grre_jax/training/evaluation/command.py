@@ -181,8 +181,7 @@ def _with_room(parts: build.Parts, questions: Sequence[Question]) -> build.Parts
         UsageError: the model is too small for the longest question with its completion.
     """
     config = parts.config
-    of_task = (parts.task, parts.tokenizer, parts.judge, config.seed)
-    longest = max(len(tokens) for _, tokens in prompts(*of_task, questions))
+    longest = max(len(tokens) for _, tokens in prompts(parts, questions))
     new, room = evaluation_settings(config).max_new_tokens, parts.model.config.max_positions
     if longest + new > room:
         raise UsageError(
