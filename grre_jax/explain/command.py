@@ -51,11 +51,11 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
 
     Returns:
         "run"; "step", its groups by their origin; "rows" of `timeline.stretches`; "calls" of the
-        sampler on one device of unknown memory; "placed" on the cluster; "ages", {age: groups};
-        "objective", of `objective_report`; "warnings".
+        sampler on one device of unknown memory, the largest of each kind; "placed" on the cluster;
+        "ages", {age: groups}; "objective", of `objective_report`; "warnings".
     """
     from grre_jax.planner.compile import call_summary
-    from grre_jax.training.actors.calls import evaluation_calls, training_calls
+    from grre_jax.training.actors.calls import evaluation_call, training_call
     from grre_jax.training.build import build_objective
     from grre_jax.training.preflight import data_line
 
@@ -72,14 +72,15 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
         first_stale = next((step for step in stale if (schedule(step).ages > 0).any()), None)
         step |= {"fresh": schedule.fresh_per_batch, "replayed": schedule.replayed_per_step}
     step["stored"] = step["groups"] - step.get("fresh", 0) - step.get("replayed", 0)
-    calls = {"training": training_calls(config), "evaluation": evaluation_calls(config)}
+    calls = {"training": training_call(config), "evaluation": evaluation_call(config)}
     return {
         "run": {"name": config.name, "steps": steps, "data": data_line(config)},
         "step": step,
         "rows": rows,
         "calls": {
-            kind: [call_summary(call, call.shape(1, "float32")) for call in different]
-            for kind, different in calls.items()
+            kind: call_summary(call, call.shape(1, "float32"))
+            for kind, call in calls.items()
+            if call
         },
         "placed": [
             {"kind": kind, "least": least, "most": most, "each": each}
@@ -104,8 +105,8 @@ def _parts(report: dict[str, Any]) -> Iterator[Any]:
         columns = ("version", "steps", "fresh batches", "updates old", "replayed")
         yield make_table(columns, _stretches(rows), "What each version samples")
         yield f"{len(rows)} of {run['steps']} policy versions sample."
-    for kind, calls in report["calls"].items():
-        yield from (f"{kind.title()} samples in {described(call)}." for call in calls)
+    for kind, call in report["calls"].items():
+        yield f"{kind.title()} samples in {described(call)}."
     if placed := report["placed"]:
         cells = [(row["kind"], _span(row["least"], row["most"]), _amounts(row)) for row in placed]
         yield make_table(("process", "number", "each"), cells, "What is placed on the cluster")

@@ -67,11 +67,11 @@ def on_first(action: Callable[[], Any]) -> Any:
             result = action()
         except Exception as error:
             failure = error
-    note = _gather_bytes(b"" if failure is None else pickle.dumps(_plain(failure)))[0]
+    notes = records([] if failure is None else [pickle.dumps(_plain(failure))])[0]
     if failure is not None:
         raise failure
-    if note:
-        raise pickle.loads(note)
+    if notes:
+        raise pickle.loads(notes[0])
     return result
 
 
@@ -109,18 +109,12 @@ def records(mine: Sequence[bytes]) -> list[list[bytes]]:
     """Returns the records of every process, one list per process."""
     if not many():
         return [list(mine)]
-    return [pickle.loads(data) for data in _gather_bytes(pickle.dumps(list(mine)))]
-
-
-def _gather_bytes(mine: bytes) -> list[bytes]:
-    """Returns the bytes of every process."""
-    sizes = gather_ints(len(mine))
-    if not sizes.any():
-        return [b""] * len(sizes)
+    data = pickle.dumps(list(mine))
+    sizes = gather_ints(len(data))
     padded = np.zeros(sizes.max(), np.uint8)
-    padded[: len(mine)] = np.frombuffer(mine, np.uint8)
+    padded[: len(data)] = np.frombuffer(data, np.uint8)
     everyone = np.asarray(multihost_utils.process_allgather(padded)).astype(np.uint8)
-    return [row[:size].tobytes() for row, size in zip(everyone, sizes, strict=True)]
+    return [pickle.loads(row[:size].tobytes()) for row, size in zip(everyone, sizes, strict=True)]
 
 
 class LargestOf:

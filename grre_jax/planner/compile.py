@@ -24,7 +24,7 @@ from grre_jax.sampling.memory import USABLE, device_bytes
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.task import build, factory
 from grre_jax.training.actors import calls
-from grre_jax.training.actors.calls import Call, evaluation_calls, training_calls
+from grre_jax.training.actors.calls import Call, evaluation_call, training_call
 from grre_jax.training.config.run import Config
 
 # Of each TPU generation: GiB of memory, cycles a second, axes of a slice. Memory and axes are from
@@ -167,12 +167,10 @@ def local() -> Target:
 
 
 def dispatched(config: Config) -> dict[str, Call | None]:
-    """Returns the programs that a run calls, with the call of those that sample: the largest of
-    several sizes.
-    """
+    """Returns the programs that a run calls, with the call of those that sample."""
     programs: dict[str, Call | None] = {"train step": None} if config.training.steps else {}
-    sampling = {"sampler": training_calls(config), "evaluation": evaluation_calls(config)}
-    return programs | {name: found[0] for name, found in sampling.items() if found}
+    sampling = {"sampler": training_call(config), "evaluation": evaluation_call(config)}
+    return programs | {name: call for name, call in sampling.items() if call}
 
 
 def compile_run(

@@ -85,7 +85,7 @@ def train(
         if ray:
             ray_cluster.require(ray, config.cluster.placed)
         if hosts:
-            ray_learner.train(ray, config, _train_here, resume=resume, overwrite=overwrite)
+            ray_learner.train(config, _train_here, resume=resume, overwrite=overwrite)
         else:
             _train_here(ray, config, resume, overwrite, console, begun)
     return config.folder

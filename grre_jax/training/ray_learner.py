@@ -29,29 +29,11 @@ ON_CPU = {"JAX_PLATFORMS": "cpu", "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}
 Train = Callable[[Any, Config, bool, bool, Any, Beginning], None]
 
 
-class Outcome:
-    """An actor that holds the error with which a learner ended for good.
-
-    Such an error is not a lost process: the learner would end with it again.
-    """
-
-    def __init__(self) -> None:
-        self._error: Exception | None = None
-
-    def put(self, error: Exception) -> None:
-        """Stores an error; the first counts."""
-        self._error = self._error or error
-
-    def get(self) -> Exception | None:
-        """Returns the error."""
-        return self._error
-
-
-def train(ray: Any, config: Config, run: Train, *, resume: bool, overwrite: bool) -> None:
-    """Runs a configuration in processes that Ray starts; returns when the run has ended.
+def train(config: Config, run: Train, *, resume: bool, overwrite: bool) -> None:
+    """Runs a configuration in processes that Ray starts, on the cluster that this one is connected
+    to; returns when the run has ended.
 
     Args:
-        ray: the module, connected to the cluster.
         config: of the run; `config.cluster.learner` places its processes.
         run: trains in one of the processes; gets `ray`, configuration, resume, overwrite, console
             and beginning.
@@ -66,13 +48,16 @@ def train(ray: Any, config: Config, run: Train, *, resume: bool, overwrite: bool
     from ray.train import FailureConfig, RunConfig
     from ray.train.v2.api.exceptions import TrainingFailedError
     from ray.train.v2.jax import JaxConfig, JaxTrainer
+    from ray.util.queue import Queue
 
     learner = config.cluster.learner
     scaling = _scaling(learner)
     accelerated = scaling.use_gpu or scaling.use_tpu
-    here = dataclasses.replace(config.cluster.learner, hosts=0, topology="", accelerator_type="")
+    here = dataclasses.replace(learner, hosts=0, topology="", accelerator_type="")
     cluster = dataclasses.replace(config.cluster, learner=here)
-    outcome = ray.remote(num_cpus=0, max_restarts=-1)(Outcome).remote()
+    # Has the error with which a learner ended for good: not a lost process, the learner would end
+    # with it again.
+    outcome = Queue(actor_options={"num_cpus": 0})
     job = {
         "run": run,
         "config": dataclasses.replace(config, cluster=cluster),
@@ -98,14 +83,13 @@ def train(ray: Any, config: Config, run: Train, *, resume: bool, overwrite: bool
         try:
             trainer.fit()
         except TrainingFailedError as failure:
-            if error := ray.get(outcome.get.remote()):
-                raise error from None
-            raise DataError(
-                f"cluster.learner: a process failed or was lost more than {learner.restarts} times"
-                f" ({failure}); continue with --resume"
-            ) from failure
-    if error := ray.get(outcome.get.remote()):
-        raise error
+            if outcome.empty():
+                raise DataError(
+                    "cluster.learner: a process failed or was lost more than"
+                    f" {learner.restarts} times ({failure}); continue with --resume"
+                ) from failure
+    if not outcome.empty():
+        raise outcome.get()
 
 
 def _scaling(learner: LearnerConfig) -> Any:
@@ -152,7 +136,7 @@ def _work(job: dict[str, Any]) -> None:
     import ray
 
     outcome = job["outcome"]
-    if ray.get(outcome.get.remote()):
+    if not outcome.empty():
         return  # the error is reported by the process that started the run
     logging.getLogger().setLevel(logging.WARNING)  # Ray Train prints more
     config = job["config"]
@@ -164,5 +148,5 @@ def _work(job: dict[str, Any]) -> None:
     try:
         job["run"](ray, config, resume, job["overwrite"] and not resume, console, Beginning())
     except (UsageError, DataError, Stopped) as error:
-        ray.get(outcome.put.remote(error))
+        outcome.put(error)
         raise

@@ -153,35 +153,26 @@ def evaluation_settings(config: Config) -> SamplingConfig:
 
 
 def greedy_settings(settings: SamplingConfig) -> SamplingConfig:
-    """Returns the settings of an evaluation's greedy completions, one per question.
-
-    Args:
-        settings: result of `evaluation_settings`.
+    """Returns the settings of an evaluation's greedy completions, one per question, from the result
+    of `evaluation_settings`.
     """
     return dataclasses.replace(settings, temperature=0.0, group_size=1)
 
 
-def training_calls(config: Config) -> list[Call]:
-    """Returns the different calls that sample a run's own data, the largest first; none if all
-    data is stored.
+def training_call(config: Config) -> Call | None:
+    """Returns the largest call that samples a run's own data; None if all data is stored.
 
     A policy version samples all its positions together. Versions may have different numbers of
     them: an interval that the run's end cuts short has fewer.
     """
     if not config.samples:
-        return []
-    schedule, steps = config.schedule, config.training.steps
-    counts = {len(schedule.sampled(version, steps)) for version in range(steps)} - {0}
-    sizes = {call_of(config.sampling, count).prompts for count in counts}
-    return [Call(size, config.sampling) for size in sorted(sizes, reverse=True)]
+        return None
+    steps = config.training.steps
+    sampled = (len(config.schedule.sampled(version, steps)) for version in range(steps))
+    return call_of(config.sampling, max(sampled))
 
 
-def evaluation_calls(config: Config) -> list[Call]:
-    """Returns the calls of held-out questions that differ in shape, the largest first; none if
-    there are no questions. Greedy completions share the call of single samples.
-    """
-    questions, settings = config.evaluation.questions, evaluation_settings(config)
-    if not questions:
-        return []
-    greedy = config.evaluation.greedy and settings.temperature > 0 and settings.group_size > 1
-    return [call_of(of, questions) for of in (settings, *[greedy_settings(settings)] * greedy)]
+def evaluation_call(config: Config) -> Call | None:
+    """Returns the call of held-out questions that are sampled; None if there are no questions."""
+    questions = config.evaluation.questions
+    return call_of(evaluation_settings(config), questions) if questions else None

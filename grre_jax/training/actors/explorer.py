@@ -395,7 +395,7 @@ class Explorer:
         extra: dict[str, Any],
         **fields: Any,
     ) -> Group:
-        settings, others = self._settings
+        settings, others = stored_settings(self.config)
         return Group(
             group_id=f"{version}:{position}:{attempt}",
             position=position,
@@ -411,10 +411,6 @@ class Explorer:
             **settings,
             **fields,
         )
-
-    @cached_property
-    def _settings(self) -> tuple[dict[str, float], dict[str, Any]]:
-        return stored_settings(self.config)
 
     def _play(
         self,

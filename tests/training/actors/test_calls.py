@@ -9,7 +9,7 @@ from grre_jax.planner import compile
 from grre_jax.training.actors.calls import (
     ROWS_WITHOUT_LIMIT,
     fitting,
-    training_calls,
+    training_call,
 )
 from grre_jax.training.config.overrides import override
 from grre_jax.training.config.run import (
@@ -61,5 +61,5 @@ def test_rows_fill_the_memory_beside_weights_and_state():
         found = fitting(config, config.sampling, model, mesh, used + row * rows + 1)
         assert found == expected
     assert fitting(config, config.sampling, model, mesh, 0) == ROWS_WITHOUT_LIMIT
-    (call,) = training_calls(config)
+    call = training_call(config)
     assert dataclasses.replace(call, rows=16).shape(2, "float32").decode_slots == 16
