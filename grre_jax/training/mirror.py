@@ -21,7 +21,6 @@ import shutil
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
@@ -42,7 +41,6 @@ KINDS = (
     (r"checkpoints/[^/]+$|rollouts/([^/]+$|manifest/)", "entry"),
     (r"checkpoints/\d+[-/]", "checkpoint"),
     (r"checkpoints/", "hidden"),
-    (r"rollouts/", "data set"),
     (r"", "file"),
 )
 
@@ -118,7 +116,7 @@ def copied(folder: str | os.PathLike[str], *, steps: Sequence[int | None] = ()) 
                     f" {sorted(entries)}"
                 )
             files = [name for name in _of_kind("file", store.names()) if "/" not in name]
-            _download(store, files, [entries[step] for step in needed], copy)
+            _download(store, files, {step: entries[step] for step in needed}, copy)
         except OSError as error:
             raise DataError(
                 f"{store.url} cannot be read ({error}); check its name and your access to it"
@@ -174,8 +172,8 @@ class Mirror:
         checkpoints = _entered(self._store)
         self._steps = set(checkpoints)
         self._lines = manifest_lines(self._store, "rollouts/")
-        needed = [name for name in files if "/" not in name] + _of_kind("data set", names)
-        _download(self._store, needed, checkpoints.values(), self.folder)
+        needed = [name for name in files if "/" not in name or name.startswith("rollouts/")]
+        _download(self._store, needed, checkpoints, self.folder)
         if self._lines:
             (self.folder / MANIFEST).parent.mkdir(exist_ok=True)
             (self.folder / MANIFEST).write_bytes(self._lines)
@@ -226,12 +224,14 @@ class Mirror:
         lines = listing.read_bytes() if listing.exists() else b""
         lines = lines[: lines.rfind(b"\n") + 1]
         states = _states(self.folder)
-        self._send("data set", states)
+        changed = {name: state for name, state in states.items() if self._sent.get(name) != state}
+        # The log too before the checkpoints: a resumed run keeps its rows up to the last.
+        new = _of_kind("file", changed)
+        self._store.upload(new, self.folder)
+        self._sent |= {name: states[name] for name in new}
         if lines != self._lines:
             self._store.write(MANIFEST, lines)
             self._lines = lines
-        # The log before the checkpoints: a resumed run keeps its rows up to the last.
-        self._send("file", states)
         steps = {int(name.split("/")[1]) for name in _of_kind("checkpoint", states)}
         for step in sorted(steps - self._steps):
             self._enter(step)
@@ -239,13 +239,6 @@ class Mirror:
             self._store.remove([f"{CHECKPOINTS}/{step}.json"])
             self._store.remove(self._store.names(f"{CHECKPOINTS}/{step}"))
             self._steps.remove(step)
-
-    def _send(self, kind: str, states: dict[str, tuple[int, int]]) -> None:
-        """Copies the new and changed files of a kind."""
-        changed = {name: state for name, state in states.items() if self._sent.get(name) != state}
-        names = _of_kind(kind, changed)
-        self._store.upload(names, self.folder)
-        self._sent |= {name: states[name] for name in names}
 
     def _enter(self, step: int) -> None:
         """Copies a checkpoint, unless the run removes it meanwhile."""
@@ -261,8 +254,8 @@ class Mirror:
             self._steps.add(step)
 
 
-def _entered(store: Store) -> dict[int, dict[str, Any]]:
-    """Returns the entries of the checkpoints by step: `folder`, and the names of its `files`.
+def _entered(store: Store) -> dict[int, tuple[str, list[str]]]:
+    """Returns folder and files of the checkpoints by step.
 
     Raises:
         DataError: an entry is damaged.
@@ -273,17 +266,16 @@ def _entered(store: Store) -> dict[int, dict[str, Any]]:
             content = json.loads(store.read(name))
             folder = f"{CHECKPOINTS}/{content['folder']}"
             files = [f"{folder}/{file}" for file in content["files"]]
-            step = int(Path(name).stem)
+            entries[int(Path(name).stem)] = (folder, files)
         except (ValueError, TypeError, LookupError) as error:
             raise DataError(
                 f"{store.url}/{name}: damaged ({error!r}); restore it from a copy"
             ) from error
-        entries[step] = {"step": step, "folder": folder, "files": files}
     return entries
 
 
 def _download(
-    store: Store, names: Sequence[str], checkpoints: Collection[dict[str, Any]], folder: Path
+    store: Store, names: Sequence[str], entries: dict[int, tuple[str, list[str]]], folder: Path
 ) -> None:
     """Copies files and checkpoints to a local folder, which is made. The arrays of checkpoints are
     checked when they are read.
@@ -294,20 +286,19 @@ def _download(
     """
     folder.mkdir()
     store.download(names, folder)
-    for entry in checkpoints:
+    for step, (name, files) in entries.items():
         try:
-            store.download(entry["files"], folder)
+            store.download(files, folder)
         except FileNotFoundError as error:
             raise DataError(
-                f"{store.url}/{entry['folder']}: lacks a file of its entry ({error}); restore it"
-                " from a copy"
+                f"{store.url}/{name}: lacks a file of its entry ({error}); restore it from a copy"
             ) from error
-        (folder / entry["folder"]).rename(folder / CHECKPOINTS / str(entry["step"]))
+        (folder / name).rename(folder / CHECKPOINTS / str(step))
 
 
 def _kind(name: str) -> str:
-    """Returns the kind of a file of a run: "checkpoint" or "data set" for one of its files, "entry"
-    for what enters them, "hidden" for files of this machine alone, "file" for others.
+    """Returns the kind of a file of a run: "checkpoint" for one of its files, "entry" for what
+    enters checkpoints and data sets, "hidden" for files of this machine alone, "file" for others.
     """
     return next(kind for pattern, kind in KINDS if re.match(pattern, name))
 

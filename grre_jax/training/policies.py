@@ -64,8 +64,7 @@ def export(folder: Path, output: Path, step: int | None = None, *, adapter: bool
         UsageError: `output` exists, or there is no adapter to write.
         DataError: the run or the checkpoint is missing.
     """
-    config = load_config(folder)
-    parts = build.build(config)
+    parts = build.build(load_config(folder))
     graph, (params,), (step,) = policies_at(folder, parts, (step,))
     contains = build.contents(folder / "provenance.json")
     write_model(parts, graph, params, output, step=step, contains=contains, adapter=adapter)
@@ -157,7 +156,8 @@ def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Score
     model = nnx.merge(graph, params)
 
     def score(groups: Sequence[Group], temperature: float) -> list[Float[np.ndarray, " tokens"]]:
-        longest, row = max(len(g.prompt_tokens) + int(g.lengths.max()) for g in groups), ROW_TOKENS
+        longest = max(len(group.prompt_tokens) + int(group.lengths.max()) for group in groups)
+        row = ROW_TOKENS
         while row < longest:
             row *= 2
         return score_groups(
