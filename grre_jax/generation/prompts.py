@@ -7,6 +7,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jax
+from flax import nnx
+
 from grre_jax import models, tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.generation.options import Options
@@ -34,7 +37,8 @@ class Policy:
         """Returns the model, and its step: None without a run."""
         with mirror.copied(self.path, steps=[None]) as folder:
             if policies.is_run(folder):
-                return policies.policy(folder, self.run)
+                _, graph, params, step = policies.policy_at(folder, self.run)
+                return nnx.merge(graph, jax.device_put(params, jax.local_devices()[0])), step
         return build.build_model(self.run, self.tokenizer), None
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import AxisType, Mesh, NamedSharding, Sharding
+from jax.sharding import Mesh, NamedSharding, Sharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Int
 
@@ -134,22 +134,11 @@ class LargestOf:
         """
         if not many():
             return value
-        previous, sharding = self._pending, NamedSharding(_all_devices(), P("devices"))
-        mine = put(np.full(jax.device_count(), value, np.int32), sharding)
-        self._pending = _largest(NamedSharding(sharding.mesh, P()))(mine)
+        previous = self._pending
+        mesh = Mesh(np.array(jax.devices()), ("devices",))
+        mine = put(np.full(mesh.size, value, np.int32), NamedSharding(mesh, P("devices")))
+        self._pending = jnp.max(mine)
         return 0 if previous is None else int(jax.device_get(previous))
-
-
-@cache
-def _all_devices() -> Mesh:
-    return jax.make_mesh(
-        (jax.device_count(),), ("devices",), devices=jax.devices(), axis_types=(AxisType.Auto,)
-    )
-
-
-@cache
-def _largest(sharding: Sharding) -> Callable[[jax.Array], jax.Array]:
-    return jax.jit(lambda x: x.max(), out_shardings=sharding)
 
 
 # ---- arrays over the devices of several processes

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import optax
 from flax import nnx
@@ -17,7 +16,6 @@ import grre_jax
 from grre_jax.errors import DataError
 from grre_jax.models.checkpoints.huggingface import fingerprint
 from grre_jax.models.source import ModelSource
-from grre_jax.models.transformer import Transformer
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.tools.rescore import Scorer
@@ -71,20 +69,6 @@ def export(folder: Path, output: Path, step: int | None = None, *, adapter: bool
     return step
 
 
-def policy(folder: Path, config: Config) -> tuple[Transformer, int]:
-    """Returns the model of a run's last checkpoint, on the first device, and its step.
-
-    Args:
-        folder: the run.
-        config: its configuration; model.dtype and model.compute_dtype may differ from the run's.
-
-    Raises:
-        DataError: the run's model or its checkpoints are missing or damaged.
-    """
-    _, graph, params, step = policy_at(folder, config)
-    return nnx.merge(graph, jax.device_put(params, jax.local_devices()[0])), step
-
-
 def policy_at(
     folder: Path, config: Config, step: int | None = None
 ) -> tuple[build.Parts, Any, Any, int]:
@@ -92,11 +76,12 @@ def policy_at(
     out over all devices.
 
     Args:
-        folder, config: as for `policy`.
+        folder: the run.
+        config: its configuration; model.dtype and model.compute_dtype may differ from the run's.
         step: of the checkpoint; the last if None.
 
     Raises:
-        DataError: as `policy`.
+        DataError: the run's model or its checkpoints are missing or damaged.
     """
     parts = build.build(dataclasses.replace(config, mesh=MeshConfig()))
     graph, (params,), (step,) = policies_at(folder, parts, (step,))

@@ -172,7 +172,11 @@ class Explorers:
                     records = self._ray.get(actor.sample.remote(*call.arguments))
                     self._end(call, list(map(encoding.decode, records)))
                 elif not ready:
-                    self._check(self._ray.get(actor.ready.remote()))
+                    found = self._ray.get(actor.ready.remote())
+                    if found != self._identity:
+                        raise UsageError(
+                            f"an explorer has {found}, and the learner {self._identity}"
+                        )
                     ready = True
             except errors.RayTaskError as error:
                 self._fail(error.cause)
@@ -186,10 +190,6 @@ class Explorers:
                     call.samplers -= 1
             except Exception as error:
                 self._fail(error)
-
-    def _check(self, found: dict[str, Any]) -> None:
-        if found != self._identity:
-            raise UsageError(f"an explorer has {found}, and the learner {self._identity}")
 
     def _next(self) -> _Call | None:
         """Returns the next call that nobody samples, or one that takes another far too long; None

@@ -45,14 +45,22 @@ MOST_DRAWN = 2  # calls that wait to be verified; the sampler waits at more
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
 
 
+class Asked(NamedTuple):
+    """One call: its questions, their positions in the prompt stream, and of all draws the policy
+    version and the attempt.
+    """
+
+    questions: list[Question]
+    positions: list[int]
+    version: int
+    attempt: int
+
+
 class Drawn(NamedTuple):
-    """One call's completions on the host, not yet judged; the call is padded to its shape.
+    """The completions of a call on the host, not yet judged, padded to the shape of the call.
 
     Attributes:
-        questions: of the call.
-        positions: in the prompt stream.
-        version: of the policy.
-        attempt: of the draws.
+        call: the call.
         dtype: of the log-probs.
         prompts: [questions, max_prompt_tokens] token ids.
         lengths: [questions] tokens of each prompt.
@@ -61,10 +69,7 @@ class Drawn(NamedTuple):
         rewards: [questions, samples], zeros for rows of other processes; None for a judge's.
     """
 
-    questions: list[Question]
-    positions: list[int]
-    version: int
-    attempt: int
+    call: Asked
     dtype: str
     prompts: np.ndarray
     lengths: np.ndarray
@@ -199,12 +204,13 @@ class Explorer:
             The judged groups; those of this process alone if a run has several.
         """
         questions = list(questions or self.questions(positions))
+        call = Asked(questions, list(positions), version, attempt)
         with self.watch("sampling"):
             if is_environment(self.task):
                 judged: Future[list[Group]] = Future()
-                judged.set_result(self._play(policy, questions, positions, attempt, version))
+                judged.set_result(self._play(policy, call))
                 return judged
-            drawn = self._draw(policy, questions, list(positions), size, attempt, version)
+            drawn = self._draw(policy, call, size)
         judged = self._verifier.submit(self._judged, drawn)
         self._waiting.append(judged)
         if len(self._waiting) > MOST_DRAWN:
@@ -223,45 +229,25 @@ class Explorer:
     def _waiting(self) -> collections.deque[Future[list[Group]]]:
         return collections.deque()
 
-    def _draw(
-        self,
-        weights: sampling.Weights,
-        questions: list[Question],
-        positions: list[int],
-        size: int,
-        attempt: int,
-        version: int,
-    ) -> Drawn:
+    def _draw(self, weights: sampling.Weights, call: Asked, size: int) -> Drawn:
         """Samples one call, padded to `size` questions."""
-        live = len(questions)
         limit = self.config.max_prompt_tokens
-        size = self._filled(size)
-        # A short call is padded with its own last prompt, so that it compiles nothing new.
-        questions = questions + questions[-1:] * (size - live)
-        positions = positions + positions[-1:] * (size - live)
-        vocab = weights.model.config.vocab_size
         encoded = []
-        for question in questions:
+        for question in call.questions:
             tokens = self.tokenizer.encode_prompt(question)
-            check_prompt(question.question_id, tokens, limit, vocab)
+            check_prompt(question.question_id, tokens, limit, weights.model.config.vocab_size)
             encoded.append(tokens)
-        prompts, lengths = sampling.pad_prompts(encoded, limit)
-        samples = processes.fetch(
-            self._sampled(weights, prompts, lengths, np.asarray(positions), attempt)
-        )
-        own = processes.own_rows(size)
-        return Drawn(
-            questions,
-            positions,
-            version,
-            attempt,
-            str(weights.dtype),
-            prompts,
-            lengths,
-            samples,
-            own[own < live],
-            self._in_graph_rewards(prompts, lengths, samples, own),
-        )
+        # A short call is padded with its own last prompt, so that it compiles nothing new.
+        live = len(encoded)
+        padding = self._filled(size) - live
+        prompts, lengths = sampling.pad_prompts(encoded + encoded[-1:] * padding, limit)
+        positions = np.pad(call.positions, (0, padding), "edge")
+        samples = self._sampled(weights, prompts, lengths, positions, call.attempt)
+        samples = processes.fetch(samples)
+        own = processes.own_rows(len(prompts))
+        rewards = self._in_graph_rewards(prompts, lengths, samples, own)
+        dtype = str(weights.dtype)
+        return Drawn(call, dtype, prompts, lengths, samples, own[own < live], rewards)
 
     def _filled(self, size: int) -> int:
         return size + -size % meshes.row_devices(self.mesh)
@@ -347,23 +333,21 @@ class Explorer:
             for i in drawn.recorded
         ]
         if drawn.rewards is None:
-            questions = [drawn.questions[i] for i in drawn.recorded]
+            questions = [drawn.call.questions[i] for i in drawn.recorded]
             judged = self.judge(list(zip(questions, texts, strict=True)))
         else:
             judged = [Judged(drawn.rewards[i], {}, [""] * count) for i in drawn.recorded]
         groups = []
         for i, words, verdicts in zip(drawn.recorded, texts, judged, strict=True):
-            question = drawn.questions[i]
+            question = drawn.call.questions[i]
             keep = np.arange(host.tokens.shape[-1]) < host.lengths[i][:, None]
             routes = None
             if host.routes is not None:
                 prompt = host.prompt_routes[i, : drawn.lengths[i]]
                 routes = np.concatenate([prompt, host.routes[i][keep]]).reshape(-1)
             group = self._group(
-                question,
-                int(drawn.positions[i]),
-                drawn.version,
-                drawn.attempt,
+                drawn.call,
+                i,
                 drawn.dtype,
                 prompt=question.prompt,
                 prompt_tokens=drawn.prompts[i, : drawn.lengths[i]],
@@ -385,25 +369,19 @@ class Explorer:
         return groups
 
     def _group(
-        self,
-        question: Question,
-        position: int,
-        version: int,
-        attempt: int,
-        dtype: str,
-        *,
-        extra: dict[str, Any],
-        **fields: Any,
+        self, call: Asked, i: int, dtype: str, *, extra: dict[str, Any], **fields: Any
     ) -> Group:
+        """Returns the group of a question of a call."""
+        question = call.questions[i]
         settings, others = stored_settings(self.config)
         return Group(
-            group_id=f"{version}:{position}:{attempt}",
-            position=position,
-            attempt=attempt,
+            group_id=f"{call.version}:{call.positions[i]}:{call.attempt}",
+            position=call.positions[i],
+            attempt=call.attempt,
             task=self.task.name,
             question_id=question.question_id,
             answer=question.answer,
-            policy_version=np.full(self.config.group_size, version),
+            policy_version=np.full(self.config.group_size, call.version),
             seed=self.seed,
             logprob_dtype=dtype,
             engine=self.config.engine,
@@ -412,37 +390,29 @@ class Explorer:
             **fields,
         )
 
-    def _play(
-        self,
-        weights: sampling.Weights,
-        questions: list[Question],
-        positions: Sequence[int],
-        attempt: int,
-        version: int,
-    ) -> list[Group]:
+    def _play(self, weights: sampling.Weights, call: Asked) -> list[Group]:
         """Samples trajectories in the task's environments."""
         config = self.config
-        vocab = weights.model.config.vocab_size
         limit = config.max_prompt_tokens
+        most = limit if self.drops_overlong else math.inf
         prompts: dict[int, list[int]] = {}
-        for position, question in zip(positions, questions, strict=True):
-            most = limit if self.drops_overlong else math.inf
-            prompt = self.play.open(question, position, attempt, most)
+        for position, question in zip(call.positions, call.questions, strict=True):
+            prompt = self.play.open(question, position, call.attempt, most)
             if prompt is not None:
+                vocab = weights.model.config.vocab_size
                 check_prompt(question.question_id, prompt, limit, vocab)
                 prompts[position] = prompt
         # As many rows as all questions need, so that a failed environment compiles nothing new.
-        count = len(questions) * config.group_size
-        found = self._trajectories(weights, prompts, attempt, count) if prompts else {}
-        dtype = str(weights.dtype)
+        count = len(call.questions) * config.group_size
+        found = self._trajectories(weights, prompts, call.attempt, count) if prompts else {}
         groups = []
-        for position, question in zip(positions, questions, strict=True):
-            fields = self.play.fields(question, position, found.get(position, []))
+        for i, position in enumerate(call.positions):
+            fields = self.play.fields(call.questions[i], position, found.get(position, []))
             for name in SCORES if position in found else ():
                 row = [trajectory.logprobs[name] for trajectory in found[position]]
                 fields[f"{name}_logprobs"] = np.concatenate(row)
             fields["prompt_tokens"] = prompts.get(position)
-            groups.append(self._group(question, position, version, attempt, dtype, **fields))
+            groups.append(self._group(call, i, str(weights.dtype), **fields))
         return groups
 
     @cached_property

@@ -19,9 +19,9 @@ PATIENCE = 60  # seconds until what does not come is given up
 class Told(Explorer):
     """Calls `at` with "draw" or "verify" and the call's position as each begins."""
 
-    def _draw(self, policy, questions, positions, size, attempt, version):
-        self.graph("draw", positions[0])
-        return positions
+    def _draw(self, policy, call, size):
+        self.graph("draw", call.positions[0])
+        return call.positions
 
     def _judged(self, positions):
         self.graph("verify", positions[0])
