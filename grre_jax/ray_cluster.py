@@ -120,18 +120,17 @@ def mapped(ray: Any, function: Callable[[T], R], items: Iterable[T]) -> Iterator
     gpus = int(resources.get("GPU", 0))
     task = ray.remote(num_cpus=1, num_gpus=min(gpus, 1), max_retries=-1)(_called)
     most = 2 * (gpus or int(resources.get("CPU", 1)))  # results wait in the object store
-    pending: collections.deque[Any] = collections.deque()
     rest = iter(items)
-    while True:
-        pending += [
-            task.remote(function, item) for item in itertools.islice(rest, most - len(pending))
-        ]
-        if not pending:
-            return
+    pending = collections.deque(
+        task.remote(function, item) for item in itertools.islice(rest, most)
+    )
+    while pending:
         try:
-            yield ray.get(pending.popleft())
+            result = ray.get(pending.popleft())
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
+        pending += [task.remote(function, item) for item in itertools.islice(rest, 1)]
+        yield result
 
 
 def _called(function: Callable[[T], R], item: T) -> R:

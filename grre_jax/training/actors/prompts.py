@@ -39,11 +39,10 @@ def fitting_questions(
     Raises:
         DataError: MOST_SKIPPED prompts after each other are longer.
     """
-    found, overlong = [], {}
+    found = []
     for position, question in zip(positions, questions(task, positions), strict=True):
         candidate = position
-        while (tokens := len(tokenizer.encode_prompt(question))) > limit:
-            overlong[question.question_id] = tokens
+        while len(tokenizer.encode_prompt(question)) > limit:
             candidate += 1
             if candidate == position + MOST_SKIPPED:
                 raise DataError(
@@ -52,7 +51,6 @@ def fitting_questions(
                 )
             question = task.question(candidate)
         found.append(question)
-    report_overlong(overlong, limit)
     return found
 
 

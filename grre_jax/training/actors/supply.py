@@ -59,7 +59,7 @@ class Supply:
     """Seals the run's own samples before each step: the policy of a step samples all positions that
     the schedule assigns to it. The learner waits for those that it trains on next.
 
-    With explorers on a cluster a thread of the first process hands out their calls beside the
+    With explorers on a cluster threads of the first process hand out their calls beside the
     learner, and the others follow what that process finds.
 
     Args:
@@ -87,11 +87,11 @@ class Supply:
         self.apart = parts.config.cluster.samples
         self.watch = Stopwatch() if self.apart else explorer.watch
         self._together = processes.many() and not self.apart  # the processes sample together
-        self._thread = ThreadPoolExecutor(1)  # hands out calls
+        self._threads = ThreadPoolExecutor(VERSIONS_AT_ONCE)  # each hands out a version's calls
         self._sealer = ThreadPoolExecutor(writers)
         self._sealing = threading.Lock()
         self._open: set[Future] = set()  # what `_wait` waits for
-        self._asked: list[Future] = []  # versions for the thread
+        self._asked: list[Future] = []  # versions of the threads
         self._begun = False
         self._sampled: set[int] = set()  # versions that may not be sealed yet
 
@@ -176,7 +176,7 @@ class Supply:
     def close(self) -> None:
         """Ends the threads, once what was drawn is sealed."""
         self.explorer.close()
-        self._thread.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
         self._sealer.shutdown()
 
     def _missing(self, samples: Any) -> dict[int, list[int]]:
@@ -232,8 +232,8 @@ class Supply:
     def _sample(
         self, version: int, params: Any, wanted: frozenset[int], between: Callable[[], None]
     ) -> None:
-        """Samples the calls of a version that have positions of `wanted`, or has the thread do it
-        once it has at most one version before.
+        """Samples the calls of a version that have positions of `wanted`, or has a thread do it as
+        soon as one is free.
         """
         config = self.parts.config
         positions = config.schedule.sampled(version, config.training.steps)
@@ -255,7 +255,7 @@ class Supply:
         self._wait(room, between)
         policy = self._published(version, params)
         if processes.is_first():  # which has the explorers
-            work = self._thread.submit(self._sample_calls, policy, calls, size, lambda: None)
+            work = self._threads.submit(self._sample_calls, policy, calls, size, lambda: None)
             self._asked.append(work)
             self._open.add(work)
 
@@ -281,8 +281,8 @@ class Supply:
         between: Callable[[], None],
     ) -> None:
         """Samples the groups that are missing from the rollout folder, and the refills of groups of
-        zero variance (`training.data.dynamic_sampling`); the last are being verified and sealed
-        when it returns.
+        zero variance (`training.data.dynamic_sampling`). On a cluster all are sealed when it
+        returns; else the last are being verified and sealed.
 
         Draws are addressed, so groups that a killed run had sealed are kept. Each process of a run
         seals the missing groups that it sampled; the reader of each then finds those of all.
@@ -296,6 +296,7 @@ class Supply:
         rounds = self.parts.config.data.dynamic_sampling
         reader = self.source.reader
         at_once = max(MOST_PROMPTS * jax.process_count() // size, 1)
+        sealed: list[Future] = []
         for start in range(0, len(calls), at_once):
             left = calls[start : start + at_once]
             for round_ in range(rounds + 1):
@@ -303,7 +304,7 @@ class Supply:
                     [dynamic_sampling.refill_position(position, round_) for position in call]
                     for call in left
                 ]
-                sealed = self._sample_missing(policy, refills, size, between)
+                sealed += self._sample_missing(policy, refills, size, between)
                 if round_ == rounds:
                     break
                 for data_set in sealed:
@@ -312,13 +313,15 @@ class Supply:
                     refresh_together(reader)
                 flat = [
                     [
-                        p
-                        for p, refill in zip(call, refilled, strict=True)
+                        position
+                        for position, refill in zip(call, refilled, strict=True)
                         if not reader.at(refill, policy.version).has_reward_variance
                     ]
                     for call, refilled in zip(left, refills, strict=True)
                 ]
                 left = list(filter(None, flat))
+        if self.apart:
+            wait(sealed)
 
     def _sample_missing(
         self,
