@@ -78,7 +78,7 @@ class Drawn(NamedTuple):
     rewards: np.ndarray | None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class Explorer:
     """Samples groups for a task under given parameters.
 
@@ -109,8 +109,12 @@ class Explorer:
     judge: Judge | Runner
     purpose: Purpose = Purpose.EXPLORE
     rows: int = ROWS_WITHOUT_LIMIT
-    watch: Stopwatch = dataclasses.field(default_factory=Stopwatch, compare=False)
+    watch: Stopwatch = dataclasses.field(default_factory=Stopwatch)
     drops_overlong: bool = False
+
+    def __post_init__(self) -> None:
+        self._verifier = ThreadPoolExecutor(1, thread_name_prefix="verifier")
+        self._waiting: collections.deque[Future[list[Group]]] = collections.deque()
 
     def questions(self, positions: Sequence[int]) -> list[Question]:
         """Returns the questions of positions of the prompt stream.
@@ -220,14 +224,6 @@ class Explorer:
     def close(self) -> None:
         """Ends the thread that verifies, once it has verified what was drawn."""
         self._verifier.shutdown()
-
-    @cached_property
-    def _verifier(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(1, thread_name_prefix="verifier")
-
-    @cached_property
-    def _waiting(self) -> collections.deque[Future[list[Group]]]:
-        return collections.deque()
 
     def _draw(self, weights: sampling.Weights, call: Asked, size: int) -> Drawn:
         """Samples one call, padded to `size` questions."""

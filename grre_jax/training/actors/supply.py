@@ -274,11 +274,7 @@ class Supply:
         )
 
     def _sample_calls(
-        self,
-        policy: Policy,
-        calls: Sequence[Sequence[int]],
-        size: int,
-        between: Callable[[], None],
+        self, policy: Policy, calls: Sequence[Any], size: int, between: Callable[[], None]
     ) -> None:
         """Samples the groups that are missing from the rollout folder, and the refills of groups of
         zero variance (`training.data.dynamic_sampling`). On a cluster all are sealed when it
