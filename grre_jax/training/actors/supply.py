@@ -40,6 +40,9 @@ TURN_SECONDS = 0.5  # after which the processes of a learner agree whether to wa
 # A network file system may show a new file only after its caches have expired.
 SHARED_FOLDER_SECONDS = 90
 
+Calls = Sequence[Sequence[int]]  # positions in the prompt stream of each
+Judged = Future[list[rollouts.Group]]  # of a call
+
 
 class Policy(NamedTuple):
     """A policy that samples.
@@ -274,7 +277,7 @@ class Supply:
         )
 
     def _sample_calls(
-        self, policy: Policy, calls: Sequence[Any], size: int, between: Callable[[], None]
+        self, policy: Policy, calls: Calls, size: int, between: Callable[[], None]
     ) -> None:
         """Samples the groups that are missing from the rollout folder, and the refills of groups of
         zero variance (`training.data.dynamic_sampling`). On a cluster all are sealed when it
@@ -320,11 +323,7 @@ class Supply:
             wait(sealed)
 
     def _sample_missing(
-        self,
-        policy: Policy,
-        calls: Sequence[Sequence[int]],
-        size: int,
-        between: Callable[[], None],
+        self, policy: Policy, calls: Calls, size: int, between: Callable[[], None]
     ) -> list[Future]:
         """Samples the calls of which a group is missing, whole, so that every bit of it is the
         same; returns the data sets that are being sealed. On a cluster each call becomes one.
@@ -337,7 +336,7 @@ class Supply:
         while size >= LEAST_PROMPTS and 4 * most <= size:
             size = -(-size // 4)
         sealed: list[Future] = []
-        judged: list[Future[list[rollouts.Group]]] = []
+        judged: list[Judged] = []
         for number, call in enumerate(due, 1):
             judged.append(self.explorer.sample(policy.weights, policy.version, call, size))
             if self.apart or number == len(due):
@@ -348,17 +347,13 @@ class Supply:
                 between()
         return sealed
 
-    def _seal(
-        self, policy: Policy, judged: Sequence[Future[list[rollouts.Group]]], absent: set[int]
-    ) -> Future:
+    def _seal(self, policy: Policy, judged: Sequence[Judged], absent: set[int]) -> Future:
         """Seals the absent groups of calls as a data set, once they are judged."""
         work = self._sealer.submit(self._write, policy, judged, absent)
         self._open.add(work)
         return work
 
-    def _write(
-        self, policy: Policy, judged: Sequence[Future[list[rollouts.Group]]], absent: set[int]
-    ) -> None:
+    def _write(self, policy: Policy, judged: Sequence[Judged], absent: set[int]) -> None:
         groups = [group for call in judged for group in call.result() if group.position in absent]
         if not groups:
             return
@@ -518,7 +513,7 @@ def refuse_lost(config: Config, former: int) -> None:
         former: number of steps that it had.
 
     Raises:
-        UsageError: training.steps was raised to steps that such a policy did not sample for.
+        UsageError: training.steps was raised, and a policy that is gone did not sample for that.
         DataError: sealed groups are lost, and the checkpoint of the policy that sampled them too.
     """
     steps = config.training.steps
@@ -538,13 +533,11 @@ def refuse_lost(config: Config, former: int) -> None:
     if not lost:
         return
     version = min(lost)
-    position = min(lost[version]) % dynamic_sampling.POSITIONS_PER_ROUND
-    first = config.schedule.batch_of(position) * config.regime.reuse
     problem = (
         f"{folder} lacks {len(lost[version])} groups of policy version {version}, and that"
         " version's checkpoint is gone: restore one of the two from a copy, or move the last"
         " checkpoints away, so that the run continues from an earlier step"
     )
-    if first < former:
+    if steps <= former:
         raise DataError(problem)
-    raise UsageError(f"training.steps: expected at most {first}, got {steps}; for these {problem}")
+    raise UsageError(f"training.steps: expected at most {former}, got {steps}; for more: {problem}")
