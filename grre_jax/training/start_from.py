@@ -11,7 +11,6 @@ import optax
 from jax.sharding import Mesh
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.models.checkpoints import adapters
 from grre_jax.parallel import processes
 from grre_jax.training import build, mirror
 from grre_jax.training import optimizer as training_optimizer
@@ -132,7 +131,4 @@ def find(config: Config, parts: build.Parts) -> Start | None:
 def _model(config: Config) -> tuple[Any, ...]:
     """Returns what two runs share if one starts from the other's parameters."""
     shape, lora = build.model_shape(config)
-    path = config.model.path
-    adapter = config.model.adapter
-    saves = bool(adapter) and bool(adapters.saved_parameters(adapter))
-    return shape, lora, lora and path, adapter if saves else ""
+    return shape, lora, lora and config.model.path
