@@ -39,8 +39,8 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/training/data", "tests/explain"),
     ),
     "checkpoints": (
-        ("training/checkpoints", "training/start_from.py"),
-        ("tests/training/checkpoints", "tests/training/test_start_from.py", "tests/training/runs"),
+        ("training/checkpoints",),
+        ("tests/training/checkpoints", "tests/training/runs"),
     ),
 }
 SWAPS = {

@@ -1,7 +1,6 @@
 """Attention of packed rows, by the fastest kernel of each platform.
 
-- TPU: splash attention (`jax.experimental.pallas.ops.tpu.splash_attention`) for whole rows without
-  shared prefixes, else `prefix_attention`.
+- TPU: `prefix_attention`.
 - NVIDIA: cuDNN's, through `jax.nn.dot_product_attention`, in half precision, a block of queries at
   a time.
 - CPU, and the cases that the others do not support (rows that are no multiple of the lanes on TPU,
@@ -21,11 +20,10 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float
 
-from grre_jax.models.blocked_attention import ATTENDED, Visibility, blocked_attention
+from grre_jax.models.blocked_attention import Visibility, blocked_attention
 from grre_jax.models.prefix_attention import LANES, prefix_attention
 from grre_jax.parallel import mesh as meshes
 
-SPLASH_BLOCK = 1024  # the largest block of queries or keys
 CUDNN_BLOCK = 1024  # queries whose mask is stored at once
 
 
@@ -87,8 +85,6 @@ def _local(
     """Computes one device's attention; `whole` if its queries are those of the whole row."""
     platform = meshes.platform()
     tpu = platform == "tpu" and q.shape[1] % LANES == 0 == k.shape[1] % LANES
-    if tpu and whole and seen.prefix_ids is None:
-        return _splash(q, k, v, seen.segment_ids, window, windowed, scale, softcap)
     limit = None
     if windowed is not False and window:
         never = jnp.iinfo(jnp.int32).max
@@ -130,57 +126,3 @@ def _cudnn(q, k, v, seen_by, seen, limit, scale: float, implementation: Any = "c
         (blocks(q, 0), jax.tree.map(lambda x: blocks(x, -1), seen_by)),
     )
     return jnp.moveaxis(out, 0, 1).reshape(rows, -1, kv, group, dim)[:, :queries]
-
-
-def _splash_block(length: int) -> int:
-    """Returns the largest block size that divides the row."""
-    return max(
-        size for size in range(LANES, min(length, SPLASH_BLOCK) + 1, LANES) if length % size == 0
-    )
-
-
-@functools.lru_cache(maxsize=32)
-def _splash_kernel(length: int, heads: int, window: int, softcap: float, interpret: bool) -> Any:
-    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
-    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
-
-    # Keys up to window - 1 before the query, none after it.
-    square = (length, length)
-    mask = masks.LocalMask(square, (window - 1, 0), 0) if window else masks.CausalMask(square)
-    names = "block_q block_kv block_kv_compute block_q_dkv block_kv_dkv block_kv_dkv_compute"
-    sizes: dict[str, Any] = dict.fromkeys(names.split(), _splash_block(length))
-    blocks = kernel.BlockSizes(**sizes, use_fused_bwd_kernel=True)
-    with jax.ensure_compile_time_eval():
-        return kernel.make_splash_mha(
-            masks.MultiHeadMask([mask] * heads),
-            block_sizes=blocks,
-            attn_logits_soft_cap=softcap or None,
-            head_shards=1,
-            q_seq_shards=1,
-            residual_checkpoint_name=ATTENDED,
-            interpret=interpret,
-        )
-
-
-def _splash(q, k, v, segment_ids, window, windowed: Any, scale, softcap=0.0, interpret=False):
-    """Computes splash attention, by the windowed or the full kernel as the layer requires.
-
-    Heads whose width is not a multiple of the lanes are padded with zeros.
-    """
-    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
-
-    rows, length, kv, group, dim = q.shape
-    fill = [(0, 0)] * 3 + [(0, -dim % LANES)]
-    queries = (q * scale).astype(q.dtype).reshape(rows, length, kv * group, dim)
-    queries, keys, values = (jnp.pad(x, fill).transpose(0, 2, 1, 3) for x in (queries, k, v))
-
-    def run(window):
-        attend = _splash_kernel(length, kv * group, window, softcap, interpret)
-        ids = kernel.SegmentIds(q=segment_ids, kv=segment_ids)
-        return jax.vmap(attend)(queries, keys, values, ids)
-
-    if isinstance(windowed, bool):
-        out = run(window if windowed else 0)
-    else:
-        out = jax.lax.cond(windowed, lambda: run(window), lambda: run(0))
-    return out.transpose(0, 2, 1, 3)[..., :dim].reshape(q.shape)

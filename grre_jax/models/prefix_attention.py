@@ -76,9 +76,8 @@ def prefix_attention(
     sizes = _sizes(queries, keys)
     if q.shape[0] * (q.shape[1] // sizes[0]) * (k.shape[1] // sizes[1]) > VISITS:
         raise UsageError(
-            f"{q.shape[0]} rows of {k.shape[1]} tokens on a device are too many for attention to"
-            " shared prompts on TPU: lower training.packs_per_microbatch or training.pack_length,"
-            " or set training.share_prompts false"
+            f"{q.shape[0]} rows of {k.shape[1]} tokens on a device are too many for attention on"
+            " TPU: lower training.packs_per_microbatch or training.pack_length"
         )
     limit = jnp.asarray(window, jnp.int32).reshape(1)
     out = _attend(queries, keys, values, by, of, limit, softcap, interpret)

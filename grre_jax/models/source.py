@@ -46,8 +46,7 @@ class ModelSource(Record):
         lora_targets (one or more of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj):
             projections that get a LoRA term.
         adapter (a path or empty): a folder of LoRA weights, as `grre export --adapter` or PEFT
-            writes it, to train on from; it sets rank, alpha and targets. Its embedding and head
-            (modules_to_save), if any, replace the model's and are frozen.
+            writes it, to train on from; it sets rank, alpha and targets.
     """
 
     path: str = ""

@@ -405,7 +405,6 @@ class Transformer(nnx.Module):
 
     Attributes:
         num_ids: ids from this one on have no text, and so no probability; None if all ids have.
-        saved: those of "embed" and "head" that came with an adapter and are exported with it.
 
     Raises:
         ValueError: `remat` is unknown.
@@ -445,7 +444,6 @@ class Transformer(nnx.Module):
         self.config, self.remat, self.unroll = config, remat, unroll
         self.compute_dtype = None if compute_dtype is None else jnp.dtype(compute_dtype)
         self.num_ids: int | None = None
-        self.saved: frozenset[str] = frozenset()
         normal = jax.nn.initializers.normal(config.hidden_size**-0.5)
         table = (config.vocab_size, config.hidden_size)
         self.embed = nnx.Param(normal(rngs.params(), table, dtype))

@@ -14,7 +14,6 @@ from jax.sharding import Mesh
 
 from grre_jax import models, objectives, parallel
 from grre_jax.errors import UsageError
-from grre_jax.models.checkpoints import adapters
 from grre_jax.models.published import published
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
@@ -154,8 +153,6 @@ def abstract_model(config: Config) -> Transformer:
     else:
         tokenizer = build.build_tokenizer(config, config.task.build(config.seed))
         return nnx.eval_shape(lambda: build.build_model(config, tokenizer))
-    if source.adapter:
-        shape = adapters.adapted_shape(shape, source.adapter)
     dtype, compute = build.dtypes(source)
     model = nnx.eval_shape(
         lambda: Transformer(

@@ -349,8 +349,7 @@ def model_shape(config: Config) -> tuple[ModelConfig, LoraConfig | None]:
     """
     source, lora = config.model, lora_config(config.model)
     if source.path:
-        shape = models.load_config(source.path)
-        return adapters.adapted_shape(shape, source.adapter) if source.adapter else shape, lora
+        return models.load_config(source.path), lora
     task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
     return _new_shape(source, build_tokenizer(config, task)), lora
 

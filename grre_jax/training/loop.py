@@ -23,7 +23,7 @@ from grre_jax.parallel import processes
 from grre_jax.storage import files
 from grre_jax.tasks import cluster_judges
 from grre_jax.tasks.tokenizers.chat import today
-from grre_jax.training import build, mirror, ray_learner, run_folder, start_from
+from grre_jax.training import build, mirror, ray_learner, run_folder
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.actors.cluster import Explorers
@@ -141,9 +141,7 @@ def _run(
         if saved:
             state = checkpoints.restore(training_state.release(state))
         else:
-            if plan.start:
-                state = plan.start.state(state, optimizer, parts.mesh)
-            elif config.warm_start.steps:
+            if config.warm_start.steps:
                 training_state.release(state.opt_state)  # the warm start has its own
                 warmed = warm_start(parts, graph, state.params, folder, log, stop, console, begun)
                 state = training_state.fresh(warmed, optimizer, parts.mesh)
@@ -187,7 +185,6 @@ class _Plan:
     stored: tuple[Stored, ...]  # streams of their groups
     contains: set[str]  # benchmark splits that the training data contains
     header: dict[str, Any]  # lines by name
-    start: start_from.Start | None  # the checkpoint of another run that it starts from
 
 
 def _plan(config: Config, *, resume: bool) -> _Plan:
@@ -200,13 +197,11 @@ def _plan(config: Config, *, resume: bool) -> _Plan:
     config = parts.config
     folders = open_folders(config, resume=resume)
     stored = stored_streams(parts, folders)
-    start = start_from.find(config, parts)
-    contains = training_contents(parts, folders.values()) | (start.contains if start else set())
+    contains = training_contents(parts, folders.values())
     check(parts, contains=contains)
     if config.evaluation.questions and processes.is_first() and not resume:
         warn_of_leak(leaked(config, parts.task))
-    lines = header(parts, config.location) | {"start": start.line() if start else None}
-    return _Plan(parts, folders, stored, contains, lines, start)
+    return _Plan(parts, folders, stored, contains, header(parts, config.location))
 
 
 def _judges(ray: Any, config: Config, stack: contextlib.ExitStack) -> list[Any]:
@@ -301,8 +296,6 @@ def _open_folder(
     )
     provenance = plan.parts.provenance()
     provenance |= {"contains": sorted(plan.contains), "header": plan.header}
-    if plan.start:
-        provenance["start_from"] = plan.start.provenance()
 
     def make() -> None:
         replaces = run_folder.check_run_folder(config, resume=resume, overwrite=overwrite)

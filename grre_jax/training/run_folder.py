@@ -147,7 +147,6 @@ def check_run_folder(config: Config, *, resume: bool, overwrite: bool) -> bool:
         ("data.path", config.data.path),
         ("model.path", config.model.path),
         ("model.adapter", config.model.adapter),
-        ("start_from", split_step(config.start_from)[0]),
         *(("data.mix", entry.path) for entry in config.data.entries),
     ):
         if path and _inside(path, config.location):

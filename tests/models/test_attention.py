@@ -156,20 +156,3 @@ def test_prefix_attention_refuses_more_blocks_than_scalar_memory_lists():
 
     with pytest.raises(UsageError, match="training.packs_per_microbatch"):
         jax.eval_shape(attend, q, k, jax.ShapeDtypeStruct(shape, int))
-
-
-@pytest.mark.parametrize("windowed, softcap", [(False, 0.7), (jnp.asarray(True), 0.0)])
-def test_splash_attention_equals_blocks(windowed, softcap):
-    """TPU's kernel in interpretation, on rows whose prompts are not shared."""
-    *arrays, seen = draw(256, rows=1, kv=1, group=2, dim=24)
-    starts = jax.ops.segment_min(seen.columns[0], seen.segment_ids[0], 6)[seen.segment_ids]
-    seen = Visibility.of(seen.segment_ids, seen.columns - starts)
-    options = {"window": 40 if windowed else None, "scale": 0.2, "softcap": softcap}
-
-    def splash(*qkv):
-        cut = (40, windowed, 0.2, softcap)
-        return attentions._splash(*qkv, seen.segment_ids, *cut, interpret=True)
-
-    assert_same(
-        splash, lambda *qkv: blocked_attention(*qkv, seen, seen, **options), *arrays, atol=2e-3
-    )

@@ -1,7 +1,5 @@
 """Live against PEFT: our adapter in its hands, and its adapter in ours."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from flax import nnx
@@ -97,29 +95,7 @@ def test_peft_loads_our_adapter(base, tmp_path, targets):
     np.testing.assert_allclose(torch_logits(theirs(merged)), found, atol=1e-4)
 
 
-@pytest.mark.parametrize("stabilised", [False, True])
-def test_ranks_and_alphas_by_module(base, tmp_path, stabilised):
-    options = {"target_modules": ["q_proj", "v_proj"], "use_rslora": stabilised}
-    options |= {"rank_pattern": {"q_proj": 5, r"layers\.1\.self_attn\.v_proj": 2}}
-    options |= {"alpha_pattern": {"v_proj": 11}, "lora_alpha": 7}
+def test_rank_stabilised_scaling(base, tmp_path):
+    options = {"target_modules": ["q_proj", "v_proj"], "use_rslora": True, "lora_alpha": 7}
     wanted = adapted_by_peft(base, tmp_path / "adapter", **options)
-    assert check_read_and_written(base, wanted, tmp_path).lora.rank == 5
-
-
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize(
-    ("names", "ensured"),
-    [
-        (["embed_tokens"], False),
-        (["lm_head"], False),
-        (["embed_tokens", "lm_head"], False),
-        (["embed_tokens"], True),
-    ],
-)
-def test_modules_to_save(tmp_path, tied, names, ensured):
-    shape = dataclasses.replace(SHAPE, tie_embeddings=tied)
-    base = models.save(models.init(shape), tmp_path / "model")
-    options = {"target_modules": ["q_proj", "v_proj"]}
-    options |= {"modules_to_save": names, "ensure_weight_tying": ensured}
-    wanted = adapted_by_peft(base, tmp_path / "adapter", **options)
-    check_read_and_written(base, wanted, tmp_path)
+    assert check_read_and_written(base, wanted, tmp_path).lora.rank == 3

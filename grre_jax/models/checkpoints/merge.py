@@ -44,7 +44,7 @@ def merged(model: Transformer) -> Transformer:
             setattr(layers, parameter, nnx.Param(add(weight, factors)))
     for name in lora.parameter_names(config, model.lora):
         delattr(layers, name)
-    layers.lora, result.saved = None, frozenset()
+    layers.lora = None
     return result
 
 

@@ -45,9 +45,6 @@ class Config(Record):
         run_dir (a path or URL): the run's folder, or its URL in an object store (s3://, gs://);
             runs/NAME if empty.
         seed: seed of every random draw of the run.
-        start_from (RUN or RUN:STEP, or empty): folder of another run, whose policy at a step (the
-            last that it keeps, if none is given) this run starts from at its own step 0, with the
-            optimizer's moments if its state has the same structure. The warm start is left out.
         compiled (a path, none or empty): folder for compiled programs, which later commands load;
             grre_jax/compiled in the user's cache folder if empty; none keeps none.
 
@@ -82,7 +79,6 @@ class Config(Record):
     logging: LoggingConfig = LoggingConfig()
     mesh: MeshConfig = MeshConfig()
     cluster: ClusterConfig = ClusterConfig()
-    start_from: str = ""
     compiled: str = ""
 
     def _validate(self) -> None:
@@ -278,6 +274,7 @@ RENAMED = {
     "objective.options.single": "singleton_baseline",
     "evaluation.ranking_questions": "",
     "mesh.sampler": "",
+    "start_from": "",
     "cluster.least": "",
     "cluster.most": "",
     "cluster.cpus": "",
