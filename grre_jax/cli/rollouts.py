@@ -314,14 +314,14 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
     }
     total = len(rollouts.read(folder))
     spec = fields.spec(config.seed)
-    options = {"timeout": fields.verify_timeout, "failed_reward": fields.failed_reward}
+    timeout = fields.verify_timeout
     with ray_cluster.connected(cluster) as ray, progress_bar(total, "groups") as done:
         if ray:
             count = int(ray.cluster_resources().get("CPU", 0)) or 1
-            judge = ClusterJudges(spec, start(ray, spec, count, fields.verify_timeout), **options)
+            judge = ClusterJudges(spec, start(ray, spec, count, timeout), timeout)
         else:
             count = 1
-            judge = make_judge(judged, spec, processes=fields.verify_processes, **options)
+            judge = make_judge(judged, spec, processes=fields.verify_processes, timeout=timeout)
         with contextlib.closing(judge):
             changes = reverify(folder, output, judge, described, done=done, judges=count)
     _print_changes(changes)

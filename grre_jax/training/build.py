@@ -63,7 +63,6 @@ class Parts:
             spec,
             processes=task.verify_processes,
             timeout=task.verify_timeout,
-            failed_reward=task.failed_reward,
         )
 
     def use_judges(self, actors: Sequence[Any]) -> None:
@@ -78,9 +77,9 @@ class Parts:
         spec = task.spec(self.config.seed)
         if is_environment(self.task):
             pools = [ClusterJudges(spec, [actor], task.verify_timeout) for actor in actors]
-            judge = EnvironmentPool(pools, task.verify_timeout, task.failed_reward)
+            judge = EnvironmentPool(pools, task.verify_timeout)
         else:
-            judge = ClusterJudges(spec, actors, task.verify_timeout, task.failed_reward)
+            judge = ClusterJudges(spec, actors, task.verify_timeout)
         vars(self)["judge"] = judge
 
     def full(self, params: Any) -> Any:

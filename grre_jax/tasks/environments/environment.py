@@ -105,19 +105,19 @@ class Environments:
     def __init__(self, task: Any):
         self._task, self._kept, self._loop = task, {}, None
 
-    def __call__(self, kind: str, *asked: Any) -> dict[str, Any] | Failure:
+    def __call__(self, key: Any, kind: str, *asked: Any) -> dict[str, Any] | Failure:
         """Answers a request; KeyboardInterrupt alone goes through.
 
         Args:
+            key: the trajectory's.
             kind: "open", "step" or "close".
-            *asked: of "open" the question and seed; of "step" the trajectory's key, question and
-                seed, the actions and observations before, the action, and the `fingerprint` of the
-                opening or None; of "close" the key.
+            *asked: of "open" the question and seed; of "step" the question and seed, the actions
+                and observations before, the action, and the `fingerprint` of the opening or None.
         """
         answers = {"open": self._open, "step": self._step, "close": self._close}
-        return guarded(answers[kind], *asked)
+        return guarded(answers[kind], key, *asked)
 
-    def _open(self, question: Question, seed: int) -> dict[str, Any]:
+    def _open(self, _: Any, question: Question, seed: int) -> dict[str, Any]:
         environment = self._task.environment()
         try:
             messages = self._wait(environment.reset(question, seed))

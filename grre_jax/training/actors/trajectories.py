@@ -63,8 +63,7 @@ class Play:
 
     def __post_init__(self):
         self._played: dict[tuple[int, int], _Played] = {}
-        failed_reward = self.runner.failed_reward
-        self._report = Report(self.task.name, "environment", failed_reward)
+        self._report = Report(self.task.name, "environment")
         self._encoding = threading.Lock()
         self._separator = getattr(self.task, "separator", "")
 

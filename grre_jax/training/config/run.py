@@ -278,6 +278,7 @@ RENAMED = {
     "objective.options.single": "singleton_baseline",
     "evaluation.ranking_questions": "",
     "mesh.sampler": "",
+    "task.failed_reward": "",
     "cluster.least": "",
     "cluster.most": "",
     "cluster.cpus": "",

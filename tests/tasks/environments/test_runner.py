@@ -47,7 +47,6 @@ class World:
     def raises(self): raise ValueError("no")
     def nan(self): return "", float("nan"), False, {}
     def long(self): return "x" * 10_000_000, 0.0, False, {}
-    def wide(self): return "", 0.0, False, {"x": "y" * 10_000_000}
     def bytes(self): return b"x", 0.0, False, {}
     def half(self): return "\ud800", 0.0, False, {}
     def none(self): return None
@@ -135,9 +134,7 @@ def test_an_environment_that_ends_its_process_costs_its_own_trajectory(made):
     runner = made(1, timeout=6.0)
     good = Trace((1, 0, 0), QUESTION, 1)
     assert runner.step(good, [], "a").result().observation == "a 1"
-    for number, (action, kind) in enumerate(
-        (("exit", "crash"), ("hang", "timeout"), ("wide", "invalid")), start=2
-    ):
+    for number, (action, kind) in enumerate((("exit", "crash"), ("hang", "timeout")), start=2):
         (failure,) = play(runner, number, [action])
         assert failure.kind == kind
     assert runner.step(good, [("a", "a 1")], "b").result().observation == "a b 1"
