@@ -7,7 +7,7 @@ An entry is made from its number alone, so the stream needs no storage. A tenth 
 questions, chosen by a hash of their text, is held out whatever the seed; the stream goes past them.
 
 The reward is 1 if the package's own scorer gives an answer full marks, else 0; its part marks are
-only the component "score", unless `partial_credit` makes them the reward.
+only the component "score".
 
 Some scorers evaluate what they are given, as Python or as sympy does; what a model wrote comes to
 them only if it is the data set's own answer or cannot run anything. It may take long: leave them
@@ -46,9 +46,6 @@ class ReasoningGym(Record):
         size: entries of it that there are, held-out ones included; some data sets have an upper
             limit.
         template: the prompt, with {question} where the entry's question goes.
-        partial_credit: True if the reward is the package's own score, partial credit included.
-            Correctness stays as it is. Many scorers then pay constant answers, some of them the
-            full score.
 
     Attributes:
         name: "reasoning_gym".
@@ -57,8 +54,7 @@ class ReasoningGym(Record):
 
     Raises:
         UsageError: reasoning-gym is not installed, an unknown data set, options that it refuses, a
-            number out of its domain, a template without {question}, a partial_credit that is
-            neither true nor false.
+            number out of its domain, or a template without {question}.
     """
 
     name = "reasoning_gym"
@@ -68,7 +64,6 @@ class ReasoningGym(Record):
     config: dict[str, Any] = field(default_factory=dict)
     size: Annotated[int, f"[20, {MAX_INTEGER}]"] = 10_000
     template: str = "{question}" + _INSTRUCTION
-    partial_credit: bool = False
 
     def __post_init__(self):
         super().__post_init__()
@@ -117,7 +112,7 @@ class ReasoningGym(Record):
         return list(self._held_out.values())[:count]
 
     def verify(self, question: Question, completion: str) -> Verdict:
-        """Reward 1 if the scorer gives full marks, else 0; with `partial_credit`, its score.
+        """Reward 1 if the scorer gives full marks, else 0.
 
         The answer is what stands between the last <answer> and </answer>, or else the whole
         completion after `</think>`. The component "score" is the scorer's own, from 0 to 1. An
@@ -138,10 +133,7 @@ class ReasoningGym(Record):
                 f"{question.question_id}: expected a question of reasoning-gym's {self.dataset}"
                 " with the options of this task, got another."
             )
-        verdict = verify_entry(entry, self._entries, _answer(completion))
-        if not self.partial_credit:
-            return verdict
-        return Verdict(verdict.components["score"], verdict.components)
+        return verify_entry(entry, self._entries, _answer(completion))
 
     def _id(self, number: int) -> str:
         return f"reasoning_gym/{self.dataset}/{number}"

@@ -3,9 +3,10 @@ the Points of LLM Function Calling", arXiv 2409.00920).
 
 A record of data.json is {"system": what the assistant may call and how, "conversations": [{"from":
 "user", "assistant" or "tool", "value"}]}, where the assistant's calls are written
-`[Get Weather(city="Oslo"), f()]`. Every turn of the assistant's is a question: what comes before it
-is the prompt, the calls that it makes the answer. The prompt is one user turn of the model's chat
-template: the system text, then the conversation, its turns named where there are several.
+`[Get Weather(city="Oslo"), f()]`. Every turn of the assistant's that calls is a question: what
+comes before it is the prompt, the calls that it makes the answer. The prompt is one user turn of
+the model's chat template: the system text, then the conversation, its turns named where there are
+several.
 
 A whole conversation is held out or none of it.
 """
@@ -28,11 +29,6 @@ _ROLES = {"user": "User", "assistant": "Assistant", "tool": "Tool"}
 class ToolACE(StoredQuestions):
     """The task; see the module's text.
 
-    Args:
-        turns: which turns of the assistant's are asked: "calls" (those that call), "first" (the
-            first of each conversation, if it calls), or "all" (also those that only speak: there
-            the right answer is to call nothing).
-
     Attributes:
         name: "toolace".
     """
@@ -41,17 +37,16 @@ class ToolACE(StoredQuestions):
     trusted_verifier = True
     hub = ("Team-ACE/ToolACE", None)
 
-    turns: Literal["calls", "first", "all"] = "calls"
-
     verify = staticmethod(verify_calls)
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
         system, turns = _conversation(record, where)
         family = digest(system + str(turns[:1]))
         entries = []
-        places = [place for place, turn in enumerate(turns) if turn["from"] == "assistant"]
-        for place in places[:1] if self.turns == "first" else places:
-            answer = turns[place]["value"].strip()
+        for place, turn in enumerate(turns):
+            if turn["from"] != "assistant":
+                continue
+            answer = turn["value"].strip()
             try:
                 calls = read_calls(answer)
                 if not calls and answer.startswith("[") and answer.endswith(")]"):
@@ -59,10 +54,9 @@ class ToolACE(StoredQuestions):
             except NotCalls as error:
                 self._leave_out(where, f"the calls of a turn cannot be read ({error})")
                 continue
-            if not answer or (not calls and self.turns != "all"):
-                continue
-            prompt = _prompt(system, turns[:place])
-            entries.append(self._entry(split, prompt, answer, answer, family))
+            if calls:
+                prompt = _prompt(system, turns[:place])
+                entries.append(self._entry(split, prompt, answer, answer, family))
         return entries
 
 

@@ -33,8 +33,7 @@ def rows(path: Path, kind: str) -> Rows:
 
     if kind == "datasets" and not path.exists():
         name, _, split = str(path).partition(":")
-        other_way = "name a folder of datasets.save_to_disk"
-        return _numbered(path, stored_records.from_hub(name, split or "train", other_way))
+        return _numbered(path, stored_records.from_hub(name, split or "train"))
     if kind == "toolace":
         records = enumerate(stored_records.read_records(path), start=1)
         located = ((f"{path}, record {number}", record) for number, record in records)

@@ -252,7 +252,7 @@ def test_conversations_of_toolace_are_demonstrations(tmp_path, tokenizer):
     said = [('[Get Tides(port="7")]', 0.0), ("High water is at 7:00.", 1.0)]
     assert turns_of(group, tokenizer) == said
     assert group.is_expert.tolist() == [1] and group.sources == ["toolace"]
-    task = tasks.build("toolace", path=path, held_out=8, turns="first")
+    task = tasks.build("toolace", path=path, held_out=8)
     assert group.question_id in {question.question_id for question in task.evaluation(8)}
 
 
