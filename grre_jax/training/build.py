@@ -27,7 +27,7 @@ from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.environments.runner import EnvironmentPool, Runner, make_runner
 from grre_jax.tasks.judging import Judge
 from grre_jax.tasks.pool import make_judge
-from grre_jax.tasks.provenance import reward_name, template_digest
+from grre_jax.tasks.provenance import reward_name
 from grre_jax.training import state
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.pack import BatchShape
@@ -111,7 +111,6 @@ class Parts:
         return {
             "task": self.task.name,
             "tokenizer": self.tokenizer.fingerprint,
-            "chat_template": template_digest(self.tokenizer),
             "model": self.config.model.path or "new",
             "checkpoint": "",
             "reward": reward_name(self.task),

@@ -132,13 +132,11 @@ class ChatTokenizer:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             raise DataError(
-                f"The tokenizer in {self.folder} cannot be loaded ({error_words(error)}): copy the"
-                " model's tokenizer files anew."
+                f"The tokenizer in {self.folder} cannot be loaded ({error_words(error)})."
             ) from error
         if not ids or ids[-1] > MAX_INTEGER or len(set(ids)) < len(ids):
             raise DataError(
-                f"The tokenizer in {self.folder}: expected tokens, each of its own id up to"
-                f" {MAX_INTEGER}, got {len(ids)} tokens."
+                f"{self.folder}: expected tokens, each with an id of its own up to {MAX_INTEGER}."
             )
         return tokenizer, ids
 

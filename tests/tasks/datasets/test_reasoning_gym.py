@@ -36,7 +36,7 @@ def test_scores(chain):
 
 
 def test_what_is_refused():
-    with pytest.raises(UsageError, match=r"^dataset: .*did you mean 'chain_sum'"):
+    with pytest.raises(UsageError, match=r"^dataset: .*'chain_sums'"):
         build(dataset="chain_sums")
     with pytest.raises(UsageError, match="^config: .*chain_sum"):
         build(config={"digits": 2})
