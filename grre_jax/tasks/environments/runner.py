@@ -31,7 +31,7 @@ class Reply:
     """An environment's answer to an action.
 
     Attributes:
-        observation, reward, done, info: of `environment.Step`.
+        observation, reward, done: of `environment.Step`.
         called: the action was taken as calls of tools.
         components: of `environment.Step`, empty for none.
     """
@@ -39,7 +39,6 @@ class Reply:
     observation: str
     reward: float
     done: bool
-    info: dict[str, Any]
     called: bool
     components: dict[str, float | None] = dataclasses.field(default_factory=dict)
 

@@ -152,8 +152,7 @@ class Rollout:
         self._responses.put_nowait(response)
         if not await self._prompted():
             output = self._loop.result()
-            info = {"stop_condition": output["stop_condition"]}
-            return Step("", output["reward"], True, info, output["metrics"])
+            return Step("", output["reward"], True, components=output["metrics"])
         if self._conversation[: len(known)] != known:
             raise Invalid("step: expected messages behind the conversation, got another one")
         return Step("\n".join(m["content"] for m in self._conversation[len(known) :]))

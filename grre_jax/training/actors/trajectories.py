@@ -185,13 +185,11 @@ class Play:
         if isinstance(opening, Failure):
             found = [_nothing(sampling.Address(*trace.key[:2]), k) for k in range(self.samples)]
         judged = self._report.judged(question, _outcomes(some))
-        infos = [[reply.info for reply in p.replies] for p in some]
-        extra = judged.extra | ({"turn_infos": infos} if any(map(any, infos)) else {})
         return turn_fields(found, [p.replies for p in some], self.tokenizer.decode) | {
             "prompt": "\n".join(message["content"] for message in messages),
             "rewards": judged.rewards,
             "components": judged.components,
-            "extra": extra,
+            "extra": judged.extra,
             "finish_reasons": [
                 "failed" if p.failure else t.reason for p, t in zip(some, found, strict=True)
             ],

@@ -363,7 +363,7 @@ FAMILIES = {
 
 
 def reply(text, called=False):
-    return Reply(text, 0.0, False, {}, called)
+    return Reply(text, 0.0, False, called)
 
 
 def test_a_trajectory_has_the_tokens_of_its_conversation(load):
