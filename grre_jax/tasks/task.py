@@ -284,7 +284,7 @@ def load_function(reference: str) -> Callable:
     except Exception as error:
         raise UsageError(
             f"{reference!r}: expected module:FUNCTION or path/to/file.py:FUNCTION, got"
-            f" {type(error).__name__} of {raised_in(location, error)}: {error}."
+            f" {raised_in(location, error)}: {type(error).__name__}: {error}."
         ) from error
     if not callable(function):
         raise UsageError(f"{reference!r}: expected a function, got {shown(function)}.")
