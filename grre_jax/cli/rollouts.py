@@ -153,7 +153,7 @@ def export(folder: str, path: str) -> None:
 
 
 def import_(
-    kind: Literal["jsonl", "parquet", "datasets", "trl", "verl", "toolace", "gsm8k-solutions"],
+    kind: Literal["jsonl", "parquet", "datasets", "trl", "verl", "gsm8k-solutions"],
     path: str,
     folder: str,
     *,
@@ -169,8 +169,7 @@ def import_(
 
     jsonl, parquet: a group or a completion a row; datasets: the same, of a folder of
     datasets.save_to_disk or NAME:SPLIT on the Hub; trl: completions that its trainers logged; verl:
-    lines of its rollout_data_dir; toolace: its data.json, as demonstrations; gsm8k-solutions:
-    GSM8K's example_model_solutions.jsonl.
+    lines of its rollout_data_dir; gsm8k-solutions: GSM8K's example_model_solutions.jsonl.
 
     Args:
         kind: what the file is.
@@ -314,14 +313,14 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
     }
     total = len(rollouts.read(folder))
     spec = fields.spec(config.seed)
-    options = {"timeout": fields.verify_timeout, "failed_reward": fields.failed_reward}
+    timeout = fields.verify_timeout
     with ray_cluster.connected(cluster) as ray, progress_bar(total, "groups") as done:
         if ray:
             count = int(ray.cluster_resources().get("CPU", 0)) or 1
-            judge = ClusterJudges(spec, start(ray, spec, count, fields.verify_timeout), **options)
+            judge = ClusterJudges(spec, start(ray, spec, count, timeout), timeout)
         else:
             count = 1
-            judge = make_judge(judged, spec, processes=fields.verify_processes, **options)
+            judge = make_judge(judged, spec, processes=fields.verify_processes, timeout=timeout)
         with contextlib.closing(judge):
             changes = reverify(folder, output, judge, described, done=done, judges=count)
     _print_changes(changes)

@@ -59,17 +59,10 @@ class ClusterJudges(VerifierPool):
         spec: the task.
         judges: the actors.
         timeout: seconds that a completion may take.
-        failed_reward: as of `judging.Report`.
     """
 
-    def __init__(
-        self,
-        spec: TaskSpec,
-        judges: Sequence[Any],
-        timeout: float,
-        failed_reward: float | None = None,
-    ) -> None:
-        super().__init__(spec, 0, timeout, failed_reward)
+    def __init__(self, spec: TaskSpec, judges: Sequence[Any], timeout: float) -> None:
+        super().__init__(spec, 1, timeout)  # which is never asked
         self._judges = judges
         self._pids: list[int] = []
         self.prefix = (uuid.uuid4().int,)

@@ -26,9 +26,6 @@ class TaskConfig(Record):
             and reasoning_gym), and takes one process per core, at most 8, for others. Rewards that
             a task computes on the device need none.
         verify_timeout: seconds that judging one completion may take in such a process.
-        failed_reward: reward of a completion without a verdict (the verifier or the environment
-            hangs, crashes, raises, or returns none), which then counts as any other. Without it the
-            completion has no reward and is left out of its group.
         max_failure_share: largest share of the run's completions of 20 steps that may be without a
             verdict; the run stops at a larger one.
     """
@@ -38,7 +35,6 @@ class TaskConfig(Record):
     reward: tuple[str, ...] = ()
     verify_processes: AtLeastMinusOne = -1
     verify_timeout: AboveZero = 10.0
-    failed_reward: float | None = None
     max_failure_share: Share = 0.5
 
     def build(self, seed: int) -> Task:

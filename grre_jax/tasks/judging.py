@@ -32,7 +32,7 @@ FAILURES = ("timeout", "crash", "error", "none", "invalid")
 FIELD = "verify_failures"  # of a group's `extra`, and the first word of the metrics' names
 REASONS = "verify_reasons"  # of a group's `extra`
 MOST_AWAITED = 64  # completions judged side by side by a verifier that is awaited
-FAILED_REWARD = "failed_reward"  # of a group's `extra`: the reward that failures were given
+FAILED_REWARD = "failed_reward"  # of `extra`, by earlier versions: what failures were given
 _LARGEST = float(np.finfo(np.float32).max)  # rewards are stored as float32
 
 T = TypeVar("T")
@@ -65,23 +65,19 @@ class Judged:
         components: by name [K] each, NaN without a verdict or where one does not apply.
         failures: one of FAILURES for each completion (K), "" for one with a verdict.
         reasons: a few words on each failure (K), "" for a completion with a verdict.
-        failed_reward: the reward and components of completions without a verdict, in place of NaN;
-            None for NaN.
     """
 
     rewards: Float[np.ndarray, " completions"]
     components: dict[str, Float[np.ndarray, " completions"]]
     failures: list[str]
     reasons: list[str] = dataclasses.field(default_factory=list)
-    failed_reward: float | None = None
 
     @property
     def extra(self) -> dict[str, Any]:
         """Fields for the `extra` of a rollout group; empty if every completion was judged."""
         if not any(self.failures):
             return {}
-        given = {} if self.failed_reward is None else {FAILED_REWARD: self.failed_reward}
-        return {FIELD: self.failures, REASONS: self.reasons} | given
+        return {FIELD: self.failures, REASONS: self.reasons}
 
 
 Asked = Sequence[tuple[Question, Sequence[str]]]  # questions, each with its completions
@@ -105,15 +101,12 @@ class InProcess:
 
     Args:
         task: whose verifier judges.
-        failed_reward: as of `Report`.
         timeout: seconds that a completion may take if it is awaited; None for no limit.
     """
 
-    def __init__(
-        self, task: Task, failed_reward: float | None = None, timeout: float | None = None
-    ):
+    def __init__(self, task: Task, timeout: float | None = None):
         self._task = task
-        self._report = Report(task.name, failed_reward=failed_reward)
+        self._report = Report(task.name)
         self._timeout = timeout
 
     def __call__(self, asked: Asked) -> list[Judged]:
@@ -200,16 +193,11 @@ class Report:
     Args:
         task: its name, for messages.
         judge: what fails, for messages.
-        failed_reward: reward of a completion without a verdict, which then counts as any other;
-            None for none.
     """
 
-    def __init__(
-        self, task: str, judge: str = "verifier", failed_reward: float | None = None
-    ) -> None:
+    def __init__(self, task: str, judge: str = "verifier") -> None:
         self._task = task
         self._judge = judge
-        self._failed_reward = failed_reward
         self._logged = {""}
 
     def groups(self, asked: Asked, outcomes: Iterable[Verdict | Failure]) -> list[Judged]:
@@ -234,8 +222,7 @@ class Report:
         failures = [o if isinstance(o, Failure) else Failure("", "") for o in outcomes]
         for failure in failures:
             self._log(question, failure)
-        given = self._failed_reward
-        absent = Verdict(given, dict.fromkeys(order, given and 0.0))
+        absent = Verdict(None, dict.fromkeys(order))
         rows = [absent if isinstance(outcome, Failure) else outcome for outcome in outcomes]
         return Judged(
             # None, which a component is that does not apply, becomes NaN.
@@ -243,7 +230,6 @@ class Report:
             {name: np.array([row.components[name] for row in rows], np.float32) for name in order},
             [failure.kind for failure in failures],
             [failure.reason for failure in failures],
-            given,
         )
 
     def _log(self, question: Question, failure: Failure) -> None:
@@ -251,8 +237,8 @@ class Report:
             return
         self._logged.add(failure.kind)
         _log.warning(
-            "the %s of task %s failed at question %s (%s: %s): completions without a verdict have"
-            " task.failed_reward, or are not trained on; they are counted as %s_%s",
+            "the %s of task %s failed at question %s (%s: %s): completions without a verdict are"
+            " not trained on; they are counted as %s_%s",
             self._judge,
             self._task,
             question.question_id,

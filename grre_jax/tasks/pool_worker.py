@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import json
 import os
 import pickle
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
@@ -23,41 +21,41 @@ from grre_jax.tasks.rewards import TaskSpec
 from grre_jax.tasks.task import Question
 
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
-# Of an answer: it goes through the connection at once, and the pool never waits for the rest of
-# one.
-_MOST_BYTES = 32_768
 
 
-def main(connection: int, lifeline: int, parent: int) -> None:
+def main(connection: int) -> None:
     """Serves a pool.
 
     Args:
         connection: file descriptor of the two-way connection.
-        lifeline: file descriptor of a pipe that ends when the pool's process does.
-        parent: the pool's process, which takes this one with it however it ends.
     """
-    _end_with(lifeline, parent)
+    # A job that is told to stop tells all its processes, and the one in charge finishes its step
+    # first. Handlers, since what the verifier runs would inherit SIG_IGN.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    if sys.platform == "linux":
+        # Memory that a verifier takes is not to cost the run: where it runs out, this process is
+        # the first to be ended.
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+        # An end of the connection is not seen while a verifier hangs.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     pipe = Connection(connection)
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+    with contextlib.suppress(EOFError, ConnectionError):
         _serve(pipe)
 
 
 def _serve(pipe: Connection) -> None:
     process = os.getpid()
-    respond = _responder
-    for number in itertools.count():
+    respond = guarded(_answer, _responder, pipe.recv_bytes())
+    _send(pipe, respond if isinstance(respond, Failure) else {})
+    while True:
         asked = pipe.recv_bytes()
         signal.alarm(0)  # of the job before
         outcome = guarded(_answer, respond, asked)
         if os.getpid() != process:
             os._exit(1)  # a verifier's fork that came back would answer in its parent's place
-        if isinstance(outcome, Failure):
-            _send(pipe, {"n": number, "kind": outcome.kind, "reason": outcome.reason})
-        elif number:
-            _send(pipe, {"n": number, "answer": outcome})
-        else:
-            respond = outcome
-            _send(pipe, {"n": number, "answer": {}})
+        _send(pipe, outcome)
 
 
 def _answer(respond: Callable[..., Any], asked: bytes) -> Any:
@@ -80,28 +78,12 @@ def _responder(spec: TaskSpec) -> Callable[..., dict[str, Any] | Failure]:
     return judge
 
 
-def _send(pipe: Connection, message: dict[str, Any]) -> None:
-    data = json.dumps(message).encode()
-    if len(data) > _MOST_BYTES:
-        reason = f"answer: expected at most {_MOST_BYTES:,} bytes, got {len(data):,}"
-        data = json.dumps({"n": message["n"], "kind": "invalid", "reason": reason}).encode()
-    pipe.send_bytes(data)
+def _send(pipe: Connection, outcome: dict[str, Any] | Failure) -> None:
+    message = ["", outcome]
+    if isinstance(outcome, Failure):
+        message = [outcome.kind, outcome.reason]
+    pipe.send_bytes(json.dumps(message).encode())
 
 
-def _end_with(lifeline: int, parent: int) -> None:
-    """Ends this process, and what the verifier started, with the pool's, kill -9 included."""
-
-    def watch() -> None:
-        os.read(lifeline, 1)  # nothing is ever written: it returns when the other end is closed
-        os.killpg(os.getpgid(0), signal.SIGKILL)
-
-    threading.Thread(target=watch, daemon=True).start()
-    if sys.platform == "linux":
-        # Memory that a verifier takes is not to cost the run: where it runs out, this process is
-        # the first to be ended.
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
-        # The thread above cannot run while a verifier hangs in C code.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,11 +1,9 @@
-"""Names and digests by which data sets say what made them."""
+"""Names by which data sets say what made them."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.metadata
-import json
 
 import grre_jax
 from grre_jax import tasks
@@ -29,19 +27,6 @@ def reward_name(task: tasks.Task) -> str:
     method = "environment" if is_environment(task) else "verify"
     source = getattr(task, "reward_source", f"{module}:{kind.__qualname__}.{method}")
     return f"{source} {getattr(task, 'reward_version', grre_jax.__version__)}"
-
-
-def template_digest(tokenizer: tasks.Tokenizer) -> str:
-    """SHA-256 of a tokenizer's chat template, or of several by name, and of the arguments that it
-    is rendered with; empty if there is no template.
-    """
-    template = getattr(getattr(tokenizer, "tokenizer", None), "chat_template", None)
-    if not template:
-        return ""
-    text = template if isinstance(template, str) else json.dumps(template, sort_keys=True)
-    if arguments := getattr(tokenizer, "template_arguments", None):
-        text += json.dumps(arguments, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def package_version(name: str) -> str:

@@ -90,17 +90,14 @@ def register(function: RewardFunction) -> str:
 
 
 def _load(text: str) -> WeightedReward:
-    source, equals, weight = text.partition("=")
+    source, _, weight = text.partition("=")
     try:
-        number = finite_number("weight", float(weight) if equals else 1.0)
+        number = finite_number("weight", float(weight or 1))
     except ValueError as error:
         raise UsageError(f"task.reward: expected a number behind =, got {text!r}.") from error
-    if not source.startswith(IN_PYTHON):
-        function = load_function(source)
-    elif source in _registered:
-        function = _registered[source]
-    else:
+    if source.startswith(IN_PYTHON) and source not in _registered:
         raise UsageError(f"task.reward: expected a function of this program, got {text!r}.")
+    function = _registered.get(source) or load_function(source)
     return WeightedReward(source, source.rpartition(":")[2], function, number)
 
 

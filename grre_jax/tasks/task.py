@@ -36,7 +36,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
-from grre_jax.domains import ConfigError, nearest
+from grre_jax.domains import ConfigError, nearest, shown
 from grre_jax.errors import UsageError, raised_in
 
 # Imported when asked for, so that naming the tasks costs nothing.
@@ -55,7 +55,6 @@ _BUILT_IN = {
     "toolace": "grre_jax.tasks.datasets.toolace:ToolACE",
     "verifiers": "grre_jax.tasks.environments.verifiers:Verifiers",
 }
-_NEEDED = ("name", "question", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -214,15 +213,13 @@ def build(name: str, seed: int = 0, **options: Any) -> Task:
     try:
         inspect.signature(make).bind(**arguments)
     except TypeError as error:  # one from inside would not name the option
-        hints = [nearest(option, parameters) for option in options if option not in parameters]
         raise UsageError(
-            f"Task {name!r}: {error}{''.join(hints)}; its options are {', '.join(parameters)}."
+            f"Task {name!r}: {error}; its options are {', '.join(parameters)}."
         ) from error
     task = make(**arguments)
-    missing = [attribute for attribute in _NEEDED if not hasattr(task, attribute)]
-    if not hasattr(task, "verify") and not hasattr(task, "environment"):
-        missing.append("verify (or environment)")
-    if missing:
+    judge = "environment" if hasattr(task, "environment") else "verify"
+    needed = ("name", "question", "evaluation", judge)
+    if missing := [attribute for attribute in needed if not hasattr(task, attribute)]:
         raise UsageError(
             f"{name} returned a {type(task).__name__} without the required {', '.join(missing)}."
         )
@@ -253,11 +250,8 @@ def factory(name: str) -> Callable:
         UsageError: an unknown task, or a hook that cannot be loaded.
     """
     if ":" not in name and name not in _BUILT_IN:
-        raise UsageError(
-            f"There is no task {name!r}{nearest(name, _BUILT_IN)}: choose one of"
-            f" {', '.join(names())}, or name your own as module:function or"
-            " path/to/file.py:function."
-        )
+        domain = f"FILE.py:FUNCTION or one of {', '.join(names())}{nearest(name, _BUILT_IN)}"
+        raise ConfigError("task.name", domain, name)
     return load_function(_BUILT_IN.get(name, name))
 
 
@@ -269,10 +263,9 @@ def making(env: str, arguments: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise UsageError(
-            f"env={env!r} with arguments={arguments} cannot be made ({type(error).__name__}:"
-            f" {error}). Correct one of them, or install the package."
-        ) from error
+        reason = f"{type(error).__name__}: {error}"
+        domain = f"an installed environment that takes {arguments} ({reason})"
+        raise ConfigError("env", domain, env) from error
 
 
 def load_function(reference: str) -> Callable:
@@ -285,24 +278,16 @@ def load_function(reference: str) -> Callable:
         UsageError: the module or the function cannot be loaded.
     """
     location, _, attribute = reference.rpartition(":")
-    if not location or not attribute:
-        raise UsageError(
-            f"{reference!r} does not name a function: write module:function or"
-            " path/to/file.py:function."
-        )
     try:
         module = (_module_at if location.endswith(".py") else _module_named)(location)
+        function = getattr(module, attribute)
     except Exception as error:
         raise UsageError(
-            f"The module of {reference!r} cannot be loaded: {raised_in(location, error)}:"
-            f" {type(error).__name__}: {error}."
+            f"{reference!r}: expected module:FUNCTION or path/to/file.py:FUNCTION, got"
+            f" {raised_in(location, error)}: {type(error).__name__}: {error}."
         ) from error
-    function = getattr(module, attribute, None)
     if not callable(function):
-        hint = nearest(attribute, [name for name in dir(module) if name[0] != "_"])
-        raise UsageError(
-            f"{location} has no function {attribute!r}{hint}: correct the name in {reference!r}."
-        )
+        raise UsageError(f"{reference!r}: expected a function, got {shown(function)}.")
     return function
 
 
@@ -320,12 +305,9 @@ def _module_at(location: str) -> ModuleType:
 def _module_named(location: str) -> ModuleType:
     # A console script does not search the folder it is run in; someone who types mymodule:build
     # means the one lying there.
-    here = str(Path.cwd())
-    added = here not in sys.path
-    if added:
-        sys.path.append(here)
+    searched = list(sys.path)
+    sys.path.append(str(Path.cwd()))
     try:
         return importlib.import_module(location)
     finally:
-        if added and here in sys.path:
-            sys.path.remove(here)
+        sys.path[:] = searched

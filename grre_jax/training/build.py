@@ -27,7 +27,7 @@ from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.environments.runner import EnvironmentPool, Runner, make_runner
 from grre_jax.tasks.judging import Judge
 from grre_jax.tasks.pool import make_judge
-from grre_jax.tasks.provenance import reward_name, template_digest
+from grre_jax.tasks.provenance import reward_name
 from grre_jax.training import state
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.pack import BatchShape
@@ -63,7 +63,6 @@ class Parts:
             spec,
             processes=task.verify_processes,
             timeout=task.verify_timeout,
-            failed_reward=task.failed_reward,
         )
 
     def use_judges(self, actors: Sequence[Any]) -> None:
@@ -78,9 +77,9 @@ class Parts:
         spec = task.spec(self.config.seed)
         if is_environment(self.task):
             pools = [ClusterJudges(spec, [actor], task.verify_timeout) for actor in actors]
-            judge = EnvironmentPool(pools, task.verify_timeout, task.failed_reward)
+            judge = EnvironmentPool(pools, task.verify_timeout)
         else:
-            judge = ClusterJudges(spec, actors, task.verify_timeout, task.failed_reward)
+            judge = ClusterJudges(spec, actors, task.verify_timeout)
         vars(self)["judge"] = judge
 
     def full(self, params: Any) -> Any:
@@ -112,7 +111,6 @@ class Parts:
         return {
             "task": self.task.name,
             "tokenizer": self.tokenizer.fingerprint,
-            "chat_template": template_digest(self.tokenizer),
             "model": self.config.model.path or "new",
             "checkpoint": "",
             "reward": reward_name(self.task),

@@ -19,7 +19,6 @@ from grre_jax.models.source import ModelSource
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.tools.rescore import Scorer
-from grre_jax.tasks.provenance import template_digest
 from grre_jax.training import build, mirror
 from grre_jax.training.checkpoints.folder import listed, read_params
 from grre_jax.training.completion_logprobs import score_groups
@@ -160,7 +159,6 @@ def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Score
         "step": step,
         "fingerprint": fingerprint(model),
         "tokenizer": tokenizer.fingerprint,
-        "chat_template": template_digest(tokenizer),
         "parameters": source.dtype,
         "engine": f"grre_jax.score {grre_jax.__version__}",
     }

@@ -1,10 +1,12 @@
 """Verifiers that hang, crash and lie, in processes of their own."""
 
+import _thread
 import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,7 +15,6 @@ import pytest
 from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import Question
-from grre_jax.tasks import pool as module
 from grre_jax.tasks.datasets.competition_math import CompetitionMath
 from grre_jax.tasks.datasets.guru_math import GuruMath
 from grre_jax.tasks.datasets.reasoning_gym import ReasoningGym
@@ -50,7 +51,6 @@ class Troubled:
     def segfault(self): ctypes.string_at(0)
     def out_of_memory(self): bytearray(1 << 60)
     def fails(self): raise ValueError("no")
-    def huge(self): return Verdict(1.0, {"x" * 100_000: 1.0})
     def other_names(self): return Verdict(1.0, {"another": 1.0})
     def alarm(self):
         signal.setitimer(signal.ITIMER_REAL, 0.05)
@@ -67,10 +67,8 @@ class Troubled:
     def fork(self):
         if os.fork() == 0: sys.exit(0)
         return Verdict(0.25, {"own": 1.0})
-    def forge_text(self): return self.writes(b"3")
-    def forge_verdict(self): return self.writes(b'{"n": 0, "answer": {"reward": 9.0, "components": {"own": 1.0}}}')
-    def writes(self, text):
-        os.write(int(sys.argv[2]), len(text).to_bytes(4, "big") + text)
+    def other_text(self):
+        os.write(int(sys.argv[1]), (1).to_bytes(4, "big") + b"x")
         return Verdict(0.75, {"own": 1.0})
     def facts(self): return Verdict(os.getpid(), {"jax": "jax" in sys.modules, "cpu": os.environ["JAX_PLATFORMS"] == "cpu", "badness": int(Path("/proc/self/oom_score_adj").read_text())})
 
@@ -122,11 +120,9 @@ def test_nothing_that_a_verifier_does_costs_more_than_its_completion(pool, spec)
         hang_in_c="timeout",
         segfault="crash",
         out_of_memory="error",
-        huge="invalid",
         other_names="invalid",
         hang_with_a_child="timeout",
-        forge_text="crash",
-        forge_verdict="crash",
+        other_text="crash",
     )
     completions = [text for bad in kinds for text in (bad, "fine" + bad)]
     first, second = pool([(QUESTION, completions), (QUESTION, ["xx", "alarm", "slow", "yyy"])])
@@ -167,31 +163,12 @@ def test_a_worker_that_was_killed_costs_nobody(pool):
     assert judge(pool, ["a", "bb", "ccc", "once"]).rewards.tolist() == [1, 2, 3, 5]
 
 
-def test_time_that_this_process_lost_is_given_back(pool, monkeypatch):
-    """A laptop that slept, a process that was stopped: the clock jumps while a verifier works."""
-    judge(pool, ["slow", "slow"])  # both workers have started
-    wait, monotonic, calls = module.wait, time.monotonic, []
-
-    def late(connections, timeout):
-        calls.append(timeout)
-        return wait(connections, timeout) if len(calls) > 1 else []
-
-    monkeypatch.setattr(module, "wait", late)
-    monkeypatch.setattr(module.time, "monotonic", lambda: monotonic() + 100 * bool(calls))
-    assert judge(pool, ["slow", "slow"]).failures == ["", ""]
-    assert max(calls) <= 1
-
-
-def test_an_interrupted_call_leaves_no_answers_behind(pool, monkeypatch):
+def test_an_interrupted_call_leaves_no_process_behind(pool):
     judge(pool, ["x"])
     before = pool.pids
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(module, "wait", interrupt)
-        judge(pool, ["slow", "slow"])
+    threading.Timer(0.5, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        judge(pool, ["hang", "hang", "x"])
     assert pool.pids == [] and all(ends(pid) for pid in before)
     assert judge(pool, ["abc"]).rewards.tolist() == [3]
 
@@ -200,15 +177,7 @@ def test_an_interrupted_call_leaves_no_answers_behind(pool, monkeypatch):
     "function, error, named",
     [("trouble", UsageError, "RuntimeError: not today"), ("leaves", DataError, "status 7")],
 )
-def test_a_task_that_another_process_cannot_build(spec, function, error, named, monkeypatch):
-    started, worker = [], module._Worker
-
-    def start(built_from):
-        started.append(1)
-        assert len(started) <= 6  # or it would go on for ever
-        return worker(built_from)
-
-    monkeypatch.setattr(module, "_Worker", start)
+def test_a_task_that_another_process_cannot_build(spec, function, error, named):
     pool = VerifierPool(TaskSpec(spec.name.replace(":build", f":{function}")), 1, 1.0)
     for _ in range(2):  # a pool that failed may be asked again
         with pytest.raises(error, match=named):

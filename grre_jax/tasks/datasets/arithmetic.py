@@ -42,6 +42,7 @@ from grre_jax.tasks.tokenizers.characters import CharTokenizer
 
 Row = Int[Any, "batch"]
 Rows = Int[Any, "batch columns"]
+Bits = UInt32[Any, "batch"]
 Step = tuple[Row, Row, Row, Row]  # left operand, operation, right operand, result
 # Ids of the tokenizer: digits have their own, then come the other characters.
 _PLUS, _MINUS, _TIMES, _EQUALS, _COMMA, _PROMPT_END, _EOS = range(10, 17)
@@ -193,12 +194,12 @@ class Arithmetic(Record):
         """Blocks of consecutive numbers of questions, each with one that is held out."""
         return 10**self.operands * 3 ** (self.operands - 1) // _HELD_OUT_ONE_IN
 
-    def _held_out(self, block: UInt32[Any, "batch"]) -> UInt32[Any, "batch"]:
+    def _held_out(self, block: Bits) -> Bits:
         """The place of each block's held-out question."""
         key = random_streams.purpose_key(self.operands, Purpose.SPLIT)
         return random_streams.fold_in(key, block)[1] % np.uint32(_HELD_OUT_ONE_IN)
 
-    def _prompts(self, block: UInt32[Any, "batch"], member: UInt32[Any, "batch"]) -> Rows:
+    def _prompts(self, block: Bits, member: Bits) -> Rows:
         """Prompts of numbers: base-10 digits, then base-3 operations."""
         xp = block.__array_namespace__()
         index = block * np.uint32(_HELD_OUT_ONE_IN) + member
@@ -209,7 +210,7 @@ class Arithmetic(Record):
         columns[-1] = columns[0] * 0 + _PROMPT_END
         return xp.stack(columns, axis=1).astype(np.int32)
 
-    def _steps(self, prompts: Rows, positions: UInt32[Any, "batch"] | None = None) -> list[Step]:
+    def _steps(self, prompts: Rows, positions: Bits | None = None) -> list[Step]:
         """The steps of each prompt; with errors if the positions to draw them at are given."""
         xp = prompts.__array_namespace__()
         flawed = None
@@ -244,7 +245,7 @@ class Arithmetic(Record):
         return steps
 
     def _drawn(
-        self, purpose: Purpose, rate: float, positions: UInt32[Any, "batch"]
+        self, purpose: Purpose, rate: float, positions: Bits
     ) -> tuple[Bool[Any, "batch steps"], UInt32[Any, "batch steps"]]:
         """True where an error with this probability happens, by step, and random bits beside it."""
         key = random_streams.fold_in(random_streams.purpose_key(self.seed, purpose), positions)
@@ -265,12 +266,12 @@ class Arithmetic(Record):
 
     def _as_questions(self, prompts: Rows, demonstrations: Rows) -> list[Question]:
         answers = self._steps(prompts)[-1][-1].tolist()
-        found = []
-        for prompt, answer, shown in zip(prompts, answers, demonstrations, strict=True):
-            text = self.tokenizer.decode(prompt)
-            completion = self.tokenizer.decode(shown)
-            found.append(Question(f"arithmetic/{text[:-1]}", text, str(answer), completion))
-        return found
+        texts = map(self.tokenizer.decode, prompts)
+        completions = map(self.tokenizer.decode, demonstrations)
+        return [
+            Question(f"arithmetic/{text[:-1]}", text, str(answer), completion)
+            for text, answer, completion in zip(texts, answers, completions, strict=True)
+        ]
 
 
 def _at(columns: Rows, place: Row) -> Row:

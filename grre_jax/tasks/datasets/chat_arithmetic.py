@@ -5,15 +5,14 @@ A prompt is "What is 3 + 5? Answer with just the number." and the reward is 1 wh
 of the answer is right, else 0. Training walks the finite set of questions in epochs, each in a
 seeded order of its own.
 
-A fifth of the questions is held out, chosen by a hash whatever the seed. Where the order of the
-operands does not matter (+ and *), 3 + 5 and 5 + 3 are on the same side: a model cannot have
-trained on the mirror image of what it is evaluated on.
+A fifth of the questions is held out, chosen by a hash whatever the seed. 3 + 5
+and 5 + 3 are on the same side: a model cannot have trained on the mirror image of what it is
+evaluated on.
 """
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Int
@@ -35,7 +34,6 @@ class ChatArithmetic(Record):
         seed: orders the epochs of training.
         operands: numbers in a question, at least 2.
         digits: of the largest operand: operands run from 0 to 10**digits - 1, or `below` - 1.
-        operation: "+", "-" or "*" between all operands.
         template: the prompt, with {expression} where "3 + 5" goes.
         below: the smallest number that is no operand; 0 for 10**digits.
 
@@ -57,7 +55,6 @@ class ChatArithmetic(Record):
     seed: Seed = 0
     operands: Annotated[int, "[2, 6]"] = 2
     digits: Annotated[int, "[1, 3]"] = 1
-    operation: Literal["+", "-", "*"] = "+"
     template: str = "What is {expression}? Answer with just the number."
     below: int = 0
 
@@ -69,9 +66,9 @@ class ChatArithmetic(Record):
             domain = f"at most {_MOST_QUESTIONS:,} questions of {self.values} numbers"
             raise ConfigError("operands", domain, self.operands)
         check_template(self.template, "expression")
-        sides = _split(self.operands, self.digits, self.values, self.operation)
-        self._training = sides[0].tolist()
-        self._held_out = sides[1].tolist()
+        training, held_out = _split(self.operands, self.digits, self.values)
+        self._training = training.tolist()
+        self._held_out = held_out.tolist()
         self.training_size = len(self._training)
         self._order = random_streams.EpochStream(self.seed, self.training_size)
 
@@ -88,29 +85,24 @@ class ChatArithmetic(Record):
 
     def _as_question(self, number: int) -> Question:
         values = [number // self.values**place % self.values for place in range(self.operands)]
-        total = sum(values)
-        results = {"+": total, "-": 2 * values[0] - total, "*": math.prod(values)}
-        result = str(results[self.operation])
-        expression = f" {self.operation} ".join(map(str, values))
-        identity = expression.replace(" ", "")
-        prompt = self.template.replace("{expression}", expression)
-        return Question(f"chat_arithmetic/{identity}", prompt, result, result)
+        result = str(sum(values))
+        words = list(map(str, values))
+        prompt = self.template.replace("{expression}", " + ".join(words))
+        return Question(f"chat_arithmetic/{'+'.join(words)}", prompt, result, result)
 
 
 @lru_cache(maxsize=4)
 def _split(
-    operands: int, digits: int, base: int, operation: str
+    operands: int, digits: int, base: int
 ) -> tuple[Int[np.ndarray, "training"], Int[np.ndarray, "held_out"]]:
     """Numbers of the training questions in order, and of the held-out ones by their hash."""
     numbers = np.arange(base**operands)
     values = np.stack([numbers // base**place % base for place in range(operands)], axis=1)
-    if operation != "-":
-        values = np.sort(values, axis=1)
     # Questions that are one question but for the order of their operands share their smallest
     # number, and with it their hash.
-    siblings = values[:, ::-1] @ (base ** np.arange(operands))
+    siblings = np.sort(values, axis=1)[:, ::-1] @ (base ** np.arange(operands))
     key = random_streams.purpose_key(digits, random_streams.Purpose.SPLIT)
-    key = random_streams.fold_in(key, random_streams.address(ord(operation)))
+    key = random_streams.fold_in(key, random_streams.address(ord("+")))
     rank = np.argsort(random_streams.shuffled(key, len(numbers)))
     families = rank[siblings]
     # The cut goes forward to the end of a family, so that none is torn.

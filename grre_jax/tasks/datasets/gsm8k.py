@@ -9,10 +9,9 @@ A base model goes on with another question after the answer: end its completions
 `--sampling.stop "['\\n\\nQuestion:']"` and `--evaluation.stop "['\\n\\nQuestion:']"`.
 """
 
-import dataclasses
 import re
 from collections.abc import Iterable
-from pathlib import Path
+from dataclasses import dataclass
 
 from grre_jax.domains import Count
 from grre_jax.errors import DataError
@@ -24,9 +23,10 @@ from grre_jax.tasks.verifiers.final_number import final_answer, first_number, ve
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
 
 
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class GSM8K(StoredQuestions):
-    """The task; see the module's text. Nothing is held out of one file to train on.
+    """The task; see the module's text. Nothing is held out of one file to train on unless
+    `held_out` says so.
 
     Args:
         path: a folder with train.jsonl and test.jsonl, or with Parquet files such as
@@ -34,8 +34,6 @@ class GSM8K(StoredQuestions):
             Hugging Face.
         template: the prompt, with {question} where the question goes, for instance
             "{question}\\nThink step by step, and give the final number after ####."
-        annotations: whether demonstrations keep GSM8K's calculator annotations, such as
-            <<48/2=24>>.
 
     Attributes:
         name: "gsm8k".
@@ -46,17 +44,11 @@ class GSM8K(StoredQuestions):
     hub_test = True
     trusted_verifier = True
 
-    held_out: Count = dataclasses.field(default=0, init=False)  # no option of this task
+    held_out: Count | None = 0
     template: str = "{question}"
-    annotations: bool = False
 
     verify = staticmethod(verify_number)
     final_answer = staticmethod(final_answer)
-
-    def _files_of(self, folder: Path, split: str) -> list[Path]:
-        """Hugging Face's second form, "socratic", has the same questions."""
-        files = super()._files_of(folder, split)
-        return [file for file in files if "socratic" not in file.relative_to(folder).parts]
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
         text = require(record.get("question"), str, where, "question")
@@ -64,6 +56,4 @@ class GSM8K(StoredQuestions):
         _, marker, answer = solution.rpartition("####")
         if not marker or first_number(answer) is None:
             raise DataError(f"{where}: answer: expected '#### NUMBER' at its end, got {solution!r}")
-        if not self.annotations:
-            solution = _ANNOTATION.sub("", solution)
-        return [self._entry(split, text, answer.strip(), solution)]
+        return [self._entry(split, text, answer.strip(), _ANNOTATION.sub("", solution))]

@@ -31,11 +31,6 @@ class GuruMath(Mathematics):
     hub = ("LLM360/guru-RL-92k", "train/math__combined_54.4k.parquet")
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
-        ability = record.get("ability")
-        # Guru's folders hold its other domains too.
-        if isinstance(ability, str) and ability and "math" not in ability.lower():
-            self._leave_out(where, f"its ability is {ability!r}, not mathematics")
-            return []
         messages = plain_messages(record.get("prompt"), where, "prompt")
         text = "\n\n".join(message["content"].strip() for message in messages)
         model = require(record.get("reward_model"), dict, where, "reward_model")

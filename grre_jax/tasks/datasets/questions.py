@@ -1,4 +1,4 @@
-"""Questions of one's own, from JSON lines, JSON or Parquet files or a folder of `datasets`.
+"""Questions of one's own, from JSON lines, JSON or Parquet files.
 
 A record has a prompt ("prompt", "question" or "problem") and perhaps an answer ("answer",
 "solution", "target" or "ground_truth"). The prompt is a text, the user's turn of the model's chat

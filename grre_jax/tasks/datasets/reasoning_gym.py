@@ -7,7 +7,7 @@ An entry is made from its number alone, so the stream needs no storage. A tenth 
 questions, chosen by a hash of their text, is held out whatever the seed; the stream goes past them.
 
 The reward is 1 if the package's own scorer gives an answer full marks, else 0; its part marks are
-only the component "score", unless `partial_credit` makes them the reward.
+only the component "score".
 
 Some scorers evaluate what they are given, as Python or as sympy does; what a model wrote comes to
 them only if it is the data set's own answer or cannot run anything. It may take long: leave them
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from grre_jax import random_streams
-from grre_jax.domains import MAX_INTEGER, ConfigError, Positive, Record, Seed, checked, nearest
+from grre_jax.domains import MAX_INTEGER, ConfigError, Positive, Record, Seed, checked
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.task import Question, Verdict, check_template
 from grre_jax.tasks.verifiers.reasoning_gym import verify_entry
@@ -46,9 +46,6 @@ class ReasoningGym(Record):
         size: entries of it that there are, held-out ones included; some data sets have an upper
             limit.
         template: the prompt, with {question} where the entry's question goes.
-        partial_credit: True if the reward is the package's own score, partial credit included.
-            Correctness stays as it is. Many scorers then pay constant answers, some of them the
-            full score.
 
     Attributes:
         name: "reasoning_gym".
@@ -57,8 +54,7 @@ class ReasoningGym(Record):
 
     Raises:
         UsageError: reasoning-gym is not installed, an unknown data set, options that it refuses, a
-            number out of its domain, a template without {question}, a partial_credit that is
-            neither true nor false.
+            number out of its domain, or a template without {question}.
     """
 
     name = "reasoning_gym"
@@ -68,21 +64,24 @@ class ReasoningGym(Record):
     config: dict[str, Any] = field(default_factory=dict)
     size: Annotated[int, f"[20, {MAX_INTEGER}]"] = 10_000
     template: str = "{question}" + _INSTRUCTION
-    partial_credit: bool = False
 
     def __post_init__(self):
         super().__post_init__()
         check_template(self.template)
-        _check_name(self.dataset)
-        with self._config_errors():
+        try:
             import reasoning_gym
-
+        except ImportError as error:
+            raise UsageError(
+                f"reasoning_gym: {error}. Install it: pip install 'grre-jax[reasoning-gym]'."
+            ) from error
+        if self.dataset not in reasoning_gym.factory.DATASETS:
+            domain = f"one of {', '.join(sorted(reasoning_gym.factory.DATASETS))}"
+            raise ConfigError("dataset", domain, self.dataset)
+        with self._config_errors():
             self._entries = reasoning_gym.create_dataset(
                 self.dataset, seed=_SOURCE_SEED, size=self.size, **self.config
             )
         self._order = random_streams.EpochStream(self.seed, self.size)
-        self._held_out: dict[str, Question] = {}  # by prompt, of the entries scanned so far
-        self._scanned = 0
         self.training_source = f"reasoning_gym/{self.dataset}/train"
         self.evaluation_source = f"reasoning_gym/{self.dataset}/held-out"
 
@@ -107,17 +106,19 @@ class ReasoningGym(Record):
             DataError: the data set has no held-out question.
         """
         count = checked("count", Positive, count)
-        while len(self._held_out) < count and self._scanned < self.size:
-            if _is_held_out(self._entry(self._scanned)):
-                question = self._question(self._scanned)
-                self._held_out.setdefault(question.prompt, question)
-            self._scanned += 1
-        if not self._held_out:
+        questions: dict[str, Question] = {}  # by prompt
+        for number in range(self.size):
+            if len(questions) == count:
+                break
+            if _is_held_out(self._entry(number)):
+                question = self._question(number)
+                questions.setdefault(question.prompt, question)
+        if not questions:
             raise DataError(f"size: expected entries to hold out, got none of {self.size}")
-        return list(self._held_out.values())[:count]
+        return list(questions.values())
 
     def verify(self, question: Question, completion: str) -> Verdict:
-        """Reward 1 if the scorer gives full marks, else 0; with `partial_credit`, its score.
+        """Reward 1 if the scorer gives full marks, else 0.
 
         The answer is what stands between the last <answer> and </answer>, or else the whole
         completion after `</think>`. The component "score" is the scorer's own, from 0 to 1. An
@@ -130,21 +131,15 @@ class ReasoningGym(Record):
                 too.
         """
         # The answer alone is not always enough to judge by.
-        prefix, _, number = question.question_id.rpartition("/")
-        is_own = prefix == f"reasoning_gym/{self.dataset}" and int(number) < self.size
-        entry = self._entry(int(number)) if is_own else None
-        if entry is None or question.answer != _written(entry):
+        number = question.question_id.removeprefix(f"reasoning_gym/{self.dataset}/")
+        is_own = number.isdecimal() and int(number) < self.size
+        entry = self._entry(int(number)) if is_own else {}
+        if not entry or question.answer != _written(entry):
             raise DataError(
                 f"{question.question_id}: expected a question of reasoning-gym's {self.dataset}"
                 " with the options of this task, got another."
             )
-        verdict = verify_entry(entry, self._entries, _answer(completion))
-        if not self.partial_credit:
-            return verdict
-        return Verdict(verdict.components["score"], verdict.components)
-
-    def _id(self, number: int) -> str:
-        return f"reasoning_gym/{self.dataset}/{number}"
+        return verify_entry(entry, self._entries, _answer(completion))
 
     def _entry(self, number: int) -> dict[str, Any]:
         # The package does not check all of its options when it makes a data set.
@@ -154,7 +149,8 @@ class ReasoningGym(Record):
     def _question(self, number: int) -> Question:
         entry = self._entry(number)
         prompt = self.template.replace("{question}", entry["question"])
-        return Question(self._id(number), prompt, _written(entry))
+        name = f"reasoning_gym/{self.dataset}/{number}"
+        return Question(name, prompt, _written(entry))
 
     @contextlib.contextmanager
     def _config_errors(self) -> Iterator[None]:
@@ -163,18 +159,6 @@ class ReasoningGym(Record):
         except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
             domain = f"options that reasoning-gym's {self.dataset} accepts ({error})"
             raise ConfigError("config", domain, self.config) from error
-
-
-def _check_name(dataset: str) -> None:
-    try:
-        from reasoning_gym.factory import DATASETS
-    except ImportError as error:
-        raise UsageError(
-            f"reasoning_gym: {error}. Install it: pip install 'grre-jax[reasoning-gym]'."
-        ) from error
-    if dataset not in DATASETS:
-        domain = f"one of {', '.join(sorted(DATASETS))}{nearest(dataset, DATASETS)}"
-        raise ConfigError("dataset", domain, dataset)
 
 
 def _written(entry: dict[str, Any]) -> str:

@@ -11,16 +11,17 @@ seed.
 
 import abc
 import hashlib
+import itertools
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
 from grre_jax import domains, random_streams
-from grre_jax.domains import ConfigError, Count, Positive, Seed, checked
+from grre_jax.domains import Count, Positive, Seed, checked
 from grre_jax.errors import DataError
 from grre_jax.tasks.datasets import stored_records
 from grre_jax.tasks.datasets.stored_records import Record
@@ -74,18 +75,8 @@ class HeldOutQuestions(domains.Record, abc.ABC):
         """
 
     @abc.abstractmethod
-    def _sources(self, split: str) -> list[tuple[str, Iterable[Record]]] | None:
-        """Names and records of a split's files; None for a test split that there is not."""
-
-    @property
-    @abc.abstractmethod
-    def _origin(self) -> str:
-        """The data's place, for messages."""
-
-    @property
-    @abc.abstractmethod
-    def _ways(self) -> str:
-        """What to do about data that cannot be used, for messages."""
+    def _records(self, split: str) -> Iterable[tuple[str, Record]] | None:
+        """Records of a split with their places; None for a test split that there is not."""
 
     def question(self, position: int) -> Question:
         """The question at a position of the training stream.
@@ -134,21 +125,21 @@ class HeldOutQuestions(domains.Record, abc.ABC):
     @cached_property
     def _training(self) -> list[Question]:
         out = {family for family, _ in self._held_out}
-        return self._side("train on", [entry for entry in self._train if entry[0] not in out])
+        return self._side([entry for entry in self._train if entry[0] not in out])
 
     @cached_property
     def _evaluation(self) -> list[Question]:
-        return self._side("evaluate on", self._held_out)
+        return self._side(self._held_out)
 
     @cached_property
     def _train(self) -> list[Entry]:
-        return self._read("train", self._sources("train"))
+        return self._read("train", self._records("train") or ())
 
     @cached_property
     def _held_out(self) -> list[Entry]:
-        sources = self._sources("test")
-        if sources is not None:
-            return self._read("test", sources)
+        records = self._records("test")
+        if records is not None:
+            return self._read("test", records)
         count = self.held_out
         if count is None:
             count = min(MOST_HELD_OUT, max(1, len(self._train) // 10))
@@ -156,23 +147,22 @@ class HeldOutQuestions(domains.Record, abc.ABC):
         out = {family for family, _ in entries[:count]}
         return [entry for entry in self._train if entry[0] in out]
 
-    def _side(self, what: str, entries: list[Entry]) -> list[Question]:
-        unique = {question.question_id: question for _, question in entries}
+    def _side(self, entries: list[Entry]) -> list[Question]:
+        unique = {question.question_id: question for _, question in reversed(entries)}
         if unique:
             return [unique[name] for name in sorted(unique)]
         raise DataError(
-            f"{self.name} has no question to {what} in {self._origin}, with"
-            f" {self.unusable} records or turns left out, held_out={self.held_out} and"
-            f" most_prompt_characters={self.most_prompt_characters}: {self._ways}."
+            f"task {self.name}: expected questions to train on and others to evaluate on, got none"
+            f" of them with held_out={self.held_out} and"
+            f" most_prompt_characters={self.most_prompt_characters}"
         )
 
-    def _read(self, split: str, sources: Iterable[tuple[str, Iterable[Record]]]) -> list[Entry]:
+    def _read(self, split: str, records: Iterable[tuple[str, Record]]) -> list[Entry]:
         most = self.most_prompt_characters or math.inf
         return [
             entry
-            for source, records in sources
-            for number, record in enumerate(records, 1)
-            for entry in self._questions_of(split, record, f"{source}, record {number}")
+            for where, record in records
+            for entry in self._questions_of(split, record, where)
             if len(entry[1].prompt) <= most
         ]
 
@@ -182,76 +172,49 @@ class StoredQuestions(HeldOutQuestions):
     """The base of such tasks, whose fields are their options.
 
     Args:
-        path: a folder with the files of train and perhaps test, also one of
-            `datasets.save_to_disk`, or one file to train on. None: as published, downloaded.
-        test_path: a file to evaluate on, or a folder of such.
+        path: a folder with the files of train and perhaps test, or one file to train on. None: as
+            published, downloaded.
 
     Attributes:
         hub: (name, files or None) of the data set on Hugging Face, read where there is no `path`;
             {split} in the files' names is "train" or "test".
         hub_test: whether `hub` has a test split.
-
-    Raises:
-        UsageError: an option out of its domain, or `test_path` without `path`.
     """
 
     hub: ClassVar[tuple[str, str | None]]
     hub_test: ClassVar[bool] = False
 
     path: str | Path | None = None
-    test_path: str | Path | None = None
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.test_path and not self.path:
-            raise ConfigError("path", "the data to train on, as test_path is given", self.path)
-
-    @property
-    def _origin(self) -> str:
-        return str(self.path or self.hub[0])
-
-    @property
-    def _ways(self) -> str:
-        return (
-            f"pass {self.name}'s option path=FILE_OR_FOLDER (task.options.path) with the data set's"
-            " Parquet, JSON or JSON-lines files"
-        )
-
-    def _sources(self, split: str) -> list[tuple[str, Iterable[Record]]] | None:
-        """Names and records of a split's files; None for a test split that there is not."""
+    def _records(self, split: str) -> Iterable[tuple[str, Record]] | None:
         if self.path:
-            files = self._files(split)
-            return files and [(str(file), stored_records.read_records(file)) for file in files]
+            files = self._files(Path(self.path), split)
+            return itertools.chain.from_iterable(map(_located, files)) if files else None
         if split == "test" and not self.hub_test:
             return None
         name, files = self.hub
-        files = files and files.format(split=split)
-        return [(name, stored_records.from_hub(name, split, self._ways, files))]
+        records = stored_records.from_hub(name, split, files and files.format(split=split))
+        return ((f"{name}, record {number}", record) for number, record in enumerate(records, 1))
 
-    def _files(self, split: str) -> list[Path] | None:
-        """Returns the files of a split in `path` or `test_path`; None without a test split."""
-        own = split == "test" and bool(self.test_path)
-        path = Path(self.test_path if own else self.path)
-        option = "test_path" if own else "path"
+    def _files(self, path: Path, split: str) -> list[Path]:
+        """Returns the files of a split; none if there is no test split."""
         if path.is_file():
-            return [path] if own or split == "train" else None
-        files = self._files_of(path, split)
+            return [path] if split == "train" else []
+        files = stored_records.files_of(path, split)
+        if files or split == "test":
+            return files
         data = stored_records.data_files(path)
-        if split == "test" and not own:
-            return files or None
-        # Published in one file, such as ToolACE's data.json, or saved without a split.
-        unsplit = len(data) == 1 or (path / "state.json").exists()
-        if own or (unsplit and not self._files_of(path, "test")):
-            files = files or data
-        if not files:
+        if len(data) != 1:  # published in one file, such as ToolACE's data.json
             raise DataError(
-                f"task.options.{option}: expected {split} files, such as {split}.parquet or"
-                f" {split}/*.json, in {str(path)!r}, got {len(data)} of other names: {self._ways}."
+                "task.options.path: expected a file, or a folder with files such as train.parquet"
+                f" or train/*.json, got {str(path)!r} with {len(data)} of other names"
             )
-        return files
+        return data
 
-    def _files_of(self, folder: Path, split: str) -> list[Path]:
-        return stored_records.files_of(folder, split)
+
+def _located(file: Path) -> Iterator[tuple[str, Record]]:
+    for number, record in enumerate(stored_records.read_records(file), 1):
+        yield f"{file}, record {number}", record
 
 
 def digest(text: str) -> str:

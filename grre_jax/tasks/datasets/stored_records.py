@@ -1,5 +1,5 @@
 """Records of published data sets: from Parquet, JSON and JSON-lines files as they were
-downloaded, from folders of `datasets.save_to_disk`, or through Hugging Face `datasets`.
+downloaded, from a data set of `datasets.save_to_disk`, or through Hugging Face `datasets`.
 """
 
 import contextlib
@@ -12,9 +12,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import json_lines, require
 from grre_jax.tasks.judging import error_words
 
-_ENDINGS = (".parquet", ".jsonl", ".json", ".arrow")
-_HUB = "https://huggingface.co"
-_PROBE_SECONDS = 10
+_ENDINGS = (".parquet", ".jsonl", ".json")
 ROWS_AT_ONCE = 64  # in memory
 
 Record = dict[str, Any]
@@ -22,15 +20,9 @@ Record = dict[str, Any]
 
 def data_files(path: Path) -> list[Path]:
     """The files below a folder that can be read, in the order of their names; without hidden ones,
-    such as macOS's "._1.json". Of a folder of `datasets.save_to_disk` they are the data that its
-    state.json lists, without metadata and caches.
+    such as macOS's "._1.json".
     """
-    files = {file for file in path.rglob("*") if file.suffix in _ENDINGS and file.is_file()}
-    for state in path.rglob("state.json"):
-        saved = state.parent
-        if (saved / "dataset_info.json").is_file():
-            files -= {*saved.iterdir(), saved.parent / "dataset_dict.json"}
-            files |= {*saved_files(saved)}
+    files = [file for file in path.rglob("*") if file.suffix in _ENDINGS and file.is_file()]
     return sorted(file for file in files if "/." not in f"/{file.relative_to(path).as_posix()}")
 
 
@@ -67,7 +59,7 @@ def files_of(path: Path, split: str) -> list[Path]:
 
 
 def read_records(file: Path) -> Iterator[Record]:
-    """The records of a file: a row of .parquet or .arrow, a line of .jsonl, an object of the list
+    """The records of a file: a row of .parquet, a line of .jsonl, an object of the list
     in a .json (or the one object that it is).
 
     Raises:
@@ -89,14 +81,13 @@ def read_records(file: Path) -> Iterator[Record]:
         yield from table_rows(file)
 
 
-def from_hub(name: str, split: str, ways: str, data_files: str | None = None) -> Iterable[Record]:
+def from_hub(name: str, split: str, data_files: str | None = None) -> Iterable[Record]:
     """The records of a split of a data set on Hugging Face, by the library `datasets`, which
     keeps what it downloads.
 
     Args:
         name: the data set, "Team-ACE/ToolACE".
         split: as the data set names it.
-        ways: what else the user can do, for messages.
         data_files: the files of the split, where it is not by name.
 
     Raises:
@@ -105,17 +96,13 @@ def from_hub(name: str, split: str, ways: str, data_files: str | None = None) ->
     """
     try:
         import datasets
-        import requests
 
-        if not datasets.config.HF_HUB_OFFLINE:
-            # Without a network the library's own retries take minutes.
-            requests.head(_HUB, timeout=_PROBE_SECONDS)
         files = {"data_files": {split: data_files}} if data_files else {}
         return datasets.load_dataset(name, split=split, **files)
     except (ImportError, OSError, ValueError) as error:
         raise DataError(
-            f"{name} is neither kept by the package datasets (extra hub) nor to be downloaded"
-            f" ({error_words(error)}): {ways}."
+            f"path: expected files, as {name} is neither kept by the package datasets (extra hub)"
+            f" nor to be downloaded ({error_words(error)})"
         ) from error
 
 

@@ -3,14 +3,14 @@ the Points of LLM Function Calling", arXiv 2409.00920).
 
 A record of data.json is {"system": what the assistant may call and how, "conversations": [{"from":
 "user", "assistant" or "tool", "value"}]}, where the assistant's calls are written
-`[Get Weather(city="Oslo"), f()]`. Every turn of the assistant's is a question: what comes before it
-is the prompt, the calls that it makes the answer. The prompt is one user turn of the model's chat
-template: the system text, then the conversation, its turns named where there are several.
+`[Get Weather(city="Oslo"), f()]`. Every turn of the assistant's that calls is a question: what
+comes before it is the prompt, the calls that it makes the answer. The prompt is one user turn of
+the model's chat template: the system text, then the conversation, its turns named where there are
+several.
 
 A whole conversation is held out or none of it.
 """
 
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -28,11 +28,6 @@ _ROLES = {"user": "User", "assistant": "Assistant", "tool": "Tool"}
 class ToolACE(StoredQuestions):
     """The task; see the module's text.
 
-    Args:
-        turns: which turns of the assistant's are asked: "calls" (those that call), "first" (the
-            first of each conversation, if it calls), or "all" (also those that only speak: there
-            the right answer is to call nothing).
-
     Attributes:
         name: "toolace".
     """
@@ -41,17 +36,16 @@ class ToolACE(StoredQuestions):
     trusted_verifier = True
     hub = ("Team-ACE/ToolACE", None)
 
-    turns: Literal["calls", "first", "all"] = "calls"
-
     verify = staticmethod(verify_calls)
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
         system, turns = _conversation(record, where)
         family = digest(system + str(turns[:1]))
         entries = []
-        places = [place for place, turn in enumerate(turns) if turn["from"] == "assistant"]
-        for place in places[:1] if self.turns == "first" else places:
-            answer = turns[place]["value"].strip()
+        for place, turn in enumerate(turns):
+            if turn["from"] != "assistant":
+                continue
+            answer = turn["value"].strip()
             try:
                 calls = read_calls(answer)
                 if not calls and answer.startswith("[") and answer.endswith(")]"):
@@ -59,35 +53,10 @@ class ToolACE(StoredQuestions):
             except NotCalls as error:
                 self._leave_out(where, f"the calls of a turn cannot be read ({error})")
                 continue
-            if not answer or (not calls and self.turns != "all"):
-                continue
-            prompt = _prompt(system, turns[:place])
-            entries.append(self._entry(split, prompt, answer, answer, family))
+            if calls:
+                prompt = _prompt(system, turns[:place])
+                entries.append(self._entry(split, prompt, answer, answer, family))
         return entries
-
-
-def demonstration(record: Record, where: str) -> Record:
-    """Returns a conversation as a row of `grre rollouts import`: its messages, with reward 1, to be
-    imitated. Its question is the task's about the first turn of the assistant's.
-
-    Args:
-        record: of data.json.
-        where: the record's place, for messages.
-
-    Raises:
-        DataError: the record is no conversation.
-    """
-    system, turns = _conversation(record, where)
-    messages = [{"role": turn["from"], "content": turn["value"]} for turn in turns]
-    first = list(itertools.takewhile(lambda turn: turn["from"] != "assistant", turns))
-    return {
-        "question_id": f"{ToolACE.name}/train/{digest(_prompt(system, first))}",
-        "messages": [{"role": "system", "content": system}, *messages],
-        "reward": 1.0,
-        "is_expert": True,
-        "task": ToolACE.name,
-        "source": ToolACE.name,
-    }
 
 
 def _conversation(record: Record, where: str) -> tuple[str, list[dict[str, Any]]]:

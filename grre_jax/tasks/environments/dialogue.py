@@ -30,7 +30,7 @@ def opening_tokens(tokenizer: Tokenizer, opening: Opening, separator: str = "") 
     if not getattr(tokenizer, "has_template", False):
         return tokenizer.encode_prompt("".join(_plain(m, separator) for m in opening.messages))
     for called in {False, bool(opening.tools)}:
-        observation_tokens(tokenizer, opening, [Reply("x", 0.0, False, {}, called)] * 2)
+        observation_tokens(tokenizer, opening, [Reply("x", 0.0, False, called)] * 2)
     return tokenizer.encode_messages(opening.messages, tools=opening.tools)
 
 

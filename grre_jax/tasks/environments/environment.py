@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import json
@@ -10,7 +9,7 @@ import zlib
 from typing import Any, NamedTuple, Protocol
 
 from grre_jax.domains import shown
-from grre_jax.tasks.judging import Failure, Invalid, checked_verdict, error_words, guarded
+from grre_jax.tasks.judging import Failure, Invalid, checked_verdict, error_words, finished, guarded
 from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.verifiers.function_calls import Call, NotCalls, read_calls
 
@@ -24,7 +23,7 @@ class Step(NamedTuple):
         observation: what the policy reads next, before any chat template.
         reward: of the action; a trajectory's reward is the sum of its steps'.
         done: the trajectory is over, and the observation is not read.
-        info: JSON values that are stored beside the trajectory.
+        info: not read; Gymnasium's steps have it.
         components: parts of the trajectory's reward by name, as those of `tasks.Verdict`; the last
             step's are stored.
 
@@ -51,7 +50,7 @@ class Step(NamedTuple):
     observation: str = ""
     reward: float = 0.0
     done: bool = False
-    info: dict[str, Any] | None = None
+    info: Any = None
     components: dict[str, float | None] | None = None
 
 
@@ -103,24 +102,25 @@ class Environments:
     """
 
     def __init__(self, task: Any):
-        self._task, self._kept, self._loop = task, {}, None
+        self._task = task
+        self._kept: dict[Any, Environment] = {}
 
-    def __call__(self, kind: str, *asked: Any) -> dict[str, Any] | Failure:
+    def __call__(self, key: Any, kind: str, *asked: Any) -> dict[str, Any] | Failure:
         """Answers a request; KeyboardInterrupt alone goes through.
 
         Args:
+            key: the trajectory's.
             kind: "open", "step" or "close".
-            *asked: of "open" the question and seed; of "step" the trajectory's key, question and
-                seed, the actions and observations before, the action, and the `fingerprint` of the
-                opening or None; of "close" the key.
+            *asked: of "open" the question and seed; of "step" the question and seed, the actions
+                and observations before, the action, and the `fingerprint` of the opening or None.
         """
         answers = {"open": self._open, "step": self._step, "close": self._close}
-        return guarded(answers[kind], *asked)
+        return guarded(answers[kind], key, *asked)
 
-    def _open(self, question: Question, seed: int) -> dict[str, Any]:
+    def _open(self, _: Any, question: Question, seed: int) -> dict[str, Any]:
         environment = self._task.environment()
         try:
-            messages = self._wait(environment.reset(question, seed))
+            messages = _waited(environment.reset(question, seed))
             tools = getattr(environment, "tools", None)
         finally:
             self._end(environment)
@@ -146,7 +146,7 @@ class Environments:
         try:
             if environment is None:
                 environment = self._task.environment()
-                messages = self._wait(environment.reset(question, seed))
+                messages = _waited(environment.reset(question, seed))
                 if opening not in (None, fingerprint(messages)):
                     raise Invalid("reset: expected the messages of the opening, got others")
                 for earlier, observation in before:
@@ -165,7 +165,7 @@ class Environments:
         if getattr(environment, "tools", None):
             with contextlib.suppress(NotCalls):
                 calls = read_calls(action)
-        return _checked(self._wait(environment.step(calls or action))) | {"called": bool(calls)}
+        return _checked(_waited(environment.step(calls or action))) | {"called": bool(calls)}
 
     def _close(self, key: Any) -> dict[str, Any]:
         self._end(self._kept.pop(key, None))
@@ -173,17 +173,11 @@ class Environments:
 
     def _end(self, environment: Any) -> None:
         if close := getattr(environment, "close", None):
-            self._wait(close())
+            _waited(close())
 
-    def _wait(self, value: Any) -> Any:
-        if not inspect.isawaitable(value):
-            return value
-        self._loop = self._loop or asyncio.Runner()
 
-        async def wait() -> Any:
-            return await value
-
-        return self._loop.run(wait())
+def _waited(value: Any) -> Any:
+    return finished(value) if inspect.iscoroutine(value) else value
 
 
 def fingerprint(messages: list[dict[str, Any]]) -> int:
@@ -195,7 +189,7 @@ def _checked(step: Any) -> dict[str, Any]:
     """Returns a step as JSON values."""
     if not isinstance(step, tuple) or len(step) not in (4, 5):
         raise Invalid(f"step: expected observation, reward, done, info, got {shown(step)}")
-    observation, reward, done, info, components = Step(*step)
+    observation, reward, done, _, components = Step(*step)
     if not isinstance(observation, str) or len(observation) > MOST_CHARACTERS:
         raise Invalid(
             f"observation: expected a text of at most {MOST_CHARACTERS:,} characters, got"
@@ -205,14 +199,12 @@ def _checked(step: Any) -> dict[str, Any]:
         raise Invalid(f"done: expected true or false, got {shown(done)}")
     try:
         observation.encode()
-        info = json.loads(json.dumps(info or {}))
-    except (TypeError, ValueError) as error:
-        raise Invalid(f"step: expected what can be stored, got {error_words(error)}") from error
+    except UnicodeEncodeError as error:
+        raise Invalid(f"observation: expected characters, got {error_words(error)}") from error
     verdict = checked_verdict(Verdict(reward, components or {}))
     return {
         "observation": observation,
         "reward": verdict.reward,
         "done": done,
-        "info": info,
         "components": verdict.components,
     }

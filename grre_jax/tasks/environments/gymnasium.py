@@ -101,10 +101,9 @@ class World:
         return self._task.opening(observation)
 
     def step(self, action: str) -> Step:
-        """Takes a turn's text; texts and numbers of the step's info are stored."""
-        observation, reward, terminated, truncated, info = self._world.step(action)
-        kept = {name: value for name, value in info.items() if isinstance(value, str | int | float)}
-        return Step(observation, reward, bool(terminated or truncated), kept)
+        """Takes a turn's text."""
+        observation, reward, terminated, truncated, _ = self._world.step(action)
+        return Step(observation, reward, bool(terminated or truncated))
 
     def close(self) -> None:
         """Closes the environment."""
@@ -136,11 +135,11 @@ class Arena:
     def step(self, action: str) -> tuple[str, float, bool, bool, dict]:
         """Takes a move; returns what the game says to it."""
         with self._drawing():
-            done, info = self._game.step(action)
+            done, _ = self._game.step(action)
             if not done:
-                return self._said(), 0.0, False, False, info
-            rewards, infos = self._game.close()
-            return "", rewards[0], True, False, infos[0]
+                return self._said(), 0.0, False, False, {}
+            rewards, _ = self._game.close()
+            return "", rewards[0], True, False, {}
 
     def close(self) -> None:
         """There is nothing to let go of."""

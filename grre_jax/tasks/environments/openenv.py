@@ -142,8 +142,7 @@ class Session:
             if "VALIDATION_ERROR" not in str(error):
                 raise
             return Step(str(error)[:MOST_CHARACTERS])
-        info = {"metadata": result.metadata} if result.metadata else None
-        return Step(self._text(result.observation), result.reward or 0.0, bool(result.done), info)
+        return Step(self._text(result.observation), result.reward or 0.0, bool(result.done))
 
     def close(self) -> None:
         """Ends the session."""
@@ -172,8 +171,6 @@ class Session:
 
     def _text(self, observation: dict[str, Any]) -> str:
         name = self._task.observation
-        if name and name not in observation:
-            raise Invalid(f"observation: expected one of {', '.join(observation)}, got {name!r}")
         read = {key: observation[key] for key in observation if key != "metadata"}
         value = read[name] if name else read
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -31,7 +31,7 @@ class Reply:
     """An environment's answer to an action.
 
     Attributes:
-        observation, reward, done, info: of `environment.Step`.
+        observation, reward, done: of `environment.Step`.
         called: the action was taken as calls of tools.
         components: of `environment.Step`, empty for none.
     """
@@ -39,7 +39,6 @@ class Reply:
     observation: str
     reward: float
     done: bool
-    info: dict[str, Any]
     called: bool
     components: dict[str, float | None] = dataclasses.field(default_factory=dict)
 
@@ -65,16 +64,14 @@ class InProcessEnvironments:
 
     Args:
         task: makes the environments.
-        failed_reward: as of `judging.Report`.
     """
 
-    def __init__(self, task: Any, failed_reward: float | None = None):
+    def __init__(self, task: Any):
         self._environments = Environments(task)
-        self.failed_reward = failed_reward
 
     def open(self, question: Question, seed: int) -> Opening | Failure:
         """Returns the beginning of all trajectories of a question and seed, or a failure."""
-        return self._ask(Opening, seed, "open", question, seed).result()
+        return self._ask(Opening, (seed,), "open", question, seed).result()
 
     def step(
         self, trace: Trace, before: list[tuple[str, str]], action: str
@@ -82,20 +79,20 @@ class InProcessEnvironments:
         """Answers a trajectory's action, after the actions and observations before it; a failure is
         returned, not raised.
         """
-        asked = (trace.key, trace.question, trace.seed, before, action, trace.opening)
-        return self._ask(Reply, hash(trace.key), "step", *asked)
+        asked = (trace.question, trace.seed, before, action, trace.opening)
+        return self._ask(Reply, trace.key, "step", *asked)
 
     def end(self, trace: Trace) -> None:
         """Closes the environment of a trajectory that was ended by a limit."""
-        self._ask(dict, hash(trace.key), "close", trace.key)
+        self._ask(dict, trace.key, "close")
 
     def close(self) -> None:
         """Ends the processes, if any; they are started again when needed."""
 
-    def _ask(self, kind: type, lane: int, *asked: Any) -> Future[Any]:
+    def _ask(self, kind: type, key: tuple[int, ...], *asked: Any) -> Future[Any]:
         """Returns the answer to a request of `Environments` as an object of a class."""
         future: Future[Any] = Future()
-        future.set_result(_made(kind, self._environments(*asked)))
+        future.set_result(_made(kind, self._environments(key, *asked)))
         return future
 
 
@@ -111,68 +108,40 @@ class EnvironmentPool(InProcessEnvironments):
     Args:
         pools: of one process each.
         timeout: seconds that a step may take; then its process is killed.
-        failed_reward: as of `judging.Report`.
     """
 
-    def __init__(
-        self, pools: Sequence[VerifierPool], timeout: float, failed_reward: float | None = None
-    ):
-        self._lanes = [_Lane(pool, timeout) for pool in pools]
-        self.failed_reward = failed_reward
+    def __init__(self, pools: Sequence[VerifierPool], timeout: float):
+        # A thread for each, so that a trajectory's steps all go to one process.
+        self._lanes = [(pool, ThreadPoolExecutor(1, "environments")) for pool in pools]
+        self._timeout = timeout
+        self._homes: dict[tuple[int, ...], list[int]] = {}  # processes that have trajectories
 
     def close(self) -> None:
         """Ends the processes; they are started again when needed."""
-        for lane in self._lanes:
-            lane.thread.submit(lane.pool.close).result()
+        for pool, _ in self._lanes:
+            pool.close()
 
-    def _ask(self, kind: type, lane: int, *asked: Any) -> Future[Any]:
-        chosen = self._lanes[lane % len(self._lanes)]
-        return chosen.thread.submit(chosen.ask, kind, asked)
+    def _ask(self, kind: type, key: tuple[int, ...], *asked: Any) -> Future[Any]:
+        pool, thread = self._lanes[hash(key) % len(self._lanes)]
+        return thread.submit(self._answer, pool, kind, key, asked)
+
+    def _answer(self, pool: VerifierPool, kind: type, key: tuple[int, ...], asked: tuple) -> Any:
+        home = self._homes.pop(key, None)
+        # The steps before are repeated where the trajectory is not there.
+        steps = 1 + len(asked[3]) if asked[0] == "step" and home != pool.pids else 1
+        (answer,) = pool.answers([((*pool.prefix, *key), *asked)], self._timeout * steps)
+        if isinstance(answer, dict) and not answer.get("done", True):
+            self._homes[key] = pool.pids
+        return _made(kind, answer)
 
 
-def make_runner(
-    task: Any,
-    spec: TaskSpec,
-    *,
-    processes: int = -1,
-    timeout: float = 10.0,
-    failed_reward: float | None = None,
-) -> Runner:
+def make_runner(task: Any, spec: TaskSpec, *, processes: int = -1, timeout: float = 10.0) -> Runner:
     """Returns the runner of a task's environments; arguments as of `pool.make_judge`."""
     count = process_count(task, processes)
     if not count:
-        return InProcessEnvironments(task, failed_reward)
+        return InProcessEnvironments(task)
     pools = [VerifierPool(spec, 1, timeout) for _ in range(count)]
-    return EnvironmentPool(pools, timeout, failed_reward)
-
-
-class _Lane:
-    """One process, asked by one thread, so that a trajectory's steps all go to it."""
-
-    def __init__(self, pool: VerifierPool, timeout: float):
-        self.pool = pool
-        self.thread = ThreadPoolExecutor(1, "environments")
-        self._timeout = timeout
-        self._pids: list[int] = []
-        self._keys: set[tuple[int, ...]] = set()  # trajectories that the process has
-
-    def ask(self, kind: type, asked: tuple) -> Any:
-        """Returns the process's answer to a request, as an object of a class."""
-        if self._pids != self.pool.pids:
-            self._keys.clear()
-        name, *_ = asked
-        key = None if name == "open" else asked[1]
-        if key is not None:
-            asked = (name, (*self.pool.prefix, *key), *asked[2:])
-        # The steps before are repeated where the trajectory is not there.
-        steps = 1 + len(asked[4]) if name == "step" and key not in self._keys else 1
-        (answer,) = self.pool.answers([asked], self._timeout * steps)
-        if isinstance(answer, dict) and not answer.get("done", True):
-            self._keys.add(key)
-        else:
-            self._keys.discard(key)
-        self._pids = self.pool.pids
-        return _made(kind, answer)
+    return EnvironmentPool(pools, timeout)
 
 
 def _made(kind: type, answer: dict[str, Any] | Failure) -> Any:

@@ -106,13 +106,10 @@ class Verifiers(HeldOutQuestions):
         output = await self.played(question, respond)
         return Verdict(output["reward"], output["metrics"])
 
-    _origin = property(lambda self: self.env)
-    _ways = property(lambda self: "give the environment data sets of different prompts")
-
-    def _sources(self, split: str) -> list[tuple[str, Iterable[Record]]] | None:
+    def _records(self, split: str) -> Iterable[tuple[str, Record]] | None:
         world = self._world
-        rows = world.build_eval_dataset() if split == "test" else world.build_dataset() or ()
-        return None if rows is None else [(f"{self.env} ({split})", rows)]
+        rows = world.build_eval_dataset() if split == "test" else world.build_dataset()
+        return rows and ((f"{self.env} ({split})", row) for row in rows)
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
         messages = plain_messages(record["prompt"], where, "prompt")
@@ -155,8 +152,7 @@ class Rollout:
         self._responses.put_nowait(response)
         if not await self._prompted():
             output = self._loop.result()
-            info = {"stop_condition": output["stop_condition"]}
-            return Step("", output["reward"], True, info, output["metrics"])
+            return Step("", output["reward"], True, components=output["metrics"])
         if self._conversation[: len(known)] != known:
             raise Invalid("step: expected messages behind the conversation, got another one")
         return Step("\n".join(m["content"] for m in self._conversation[len(known) :]))

@@ -59,6 +59,9 @@ class ChatTokenizer:
     assistant begins to speak. A folder without a template gives the prompt as it is, with the
     beginning-of-text token if the tokenizer writes one. Nothing is ever looked up or downloaded
     outside the folder.
+
+    Attributes:
+        reads_date: True if the chat template writes the date.
     """
 
     def __init__(
@@ -129,13 +132,11 @@ class ChatTokenizer:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             raise DataError(
-                f"The tokenizer in {self.folder} cannot be loaded ({error_words(error)}): copy the"
-                " model's tokenizer files anew."
+                f"The tokenizer in {self.folder} cannot be loaded ({error_words(error)})."
             ) from error
         if not ids or ids[-1] > MAX_INTEGER or len(set(ids)) < len(ids):
             raise DataError(
-                f"The tokenizer in {self.folder}: expected tokens, each of its own id up to"
-                f" {MAX_INTEGER}, got {len(ids)} tokens."
+                f"{self.folder}: expected tokens, each with an id of its own up to {MAX_INTEGER}."
             )
         return tokenizer, ids
 
@@ -143,24 +144,12 @@ class ChatTokenizer:
         """Refuses a date and arguments that the template does not read: they would change
         nothing.
         """
-        variables = [("template_arguments", name) for name in self.template_arguments]
-        if self.date:
-            variables.append(("template_date", "strftime_now"))
-        for field, name in variables:
-            if not self._reads(name):
-                raise UsageError(
-                    f"model.{field}: expected what the chat template in {self.folder} reads, got"
-                    f" {name!r}, which it does not."
-                )
-
-    def _reads(self, name: str) -> bool:
-        template = json.dumps(self.tokenizer.chat_template)
-        return re.search(rf"\b{re.escape(name)}\b", template) is not None
-
-    @property
-    def reads_date(self) -> bool:
-        """True if the chat template writes the date."""
-        return self._reads("strftime_now")
+        words = re.findall(r"\w+", json.dumps(self.tokenizer.chat_template))
+        self.reads_date = "strftime_now" in words
+        if unread := self.template_arguments.keys() - words:
+            raise self._error(f"does not read model.template_arguments {', '.join(unread)}")
+        if self.date and not self.reads_date:
+            raise self._error("does not write model.template_date")
 
     @property
     def fingerprint(self) -> str:
@@ -241,21 +230,16 @@ class ChatTokenizer:
             UsageError: the template changes the opening or the text of a turn, marks no end of a
                 turn, or leaves out the observation.
         """
-        first = next(n for n, message in enumerate(messages) if message["content"] == SAMPLED)
+        first = [message["content"] for message in messages].index(SAMPLED)
         opening = self._render(messages[:first], generation=False, tools=tools)
         whole = self._render(messages, tools=tools)
         _, turn, text = whole.rpartition(SAMPLED)
         # Some move the system message or the tools to the last user's turn.
         if not (turn and whole.startswith(opening)):
-            raise UsageError(
-                f"The chat template in {self.folder} rewrites the first messages if others follow."
-                " Choose one that appends."
-            )
+            raise self._error("rewrites the first messages if others follow")
         if messages[-1]["content"].strip() not in text.replace(_BREAK, ""):
             role = messages[-1]["role"]
-            raise UsageError(
-                f"The chat template in {self.folder} leaves out a message of role {role!r}."
-            )
+            raise self._error(f"leaves out a message of role {role!r}")
         ids = self._rendered_ids(text)
         return ids[self._end_of_turn(ids) if ended else 0 :]
 
@@ -295,26 +279,22 @@ class ChatTokenizer:
         tokens: list[int] = []
         mask: list[int] = []
         end = 0  # of the last turn, whose following text nothing is conditioned on
-        appends = True
         for turn, before, after in zip(turns, cuts, [*cuts[1:], whole], strict=True):
             piece = after[len(before) :]
             ids = self._rendered_ids(piece)
             size = self._turn_tokens(messages[turn], piece, ids)
-            # A turn has the same tokens when nothing follows it.
             alone = self._render(messages[: turn + 1], generation=False, tools=tools)
-            appends &= after.startswith(before) and alone.startswith(before)
-            appends &= self._rendered_ids(alone.removeprefix(before))[:size] == ids[:size]
+            starts = self._rendered_ids(alone[len(before) :])
+            if not after.startswith(before) or starts[:size] != ids[:size]:
+                raise self._error("rewrites earlier turns once later ones follow")
             end = len(tokens) + size - cut
             tokens += ids
             mask += [1] * size + [0] * (len(ids) - size)
         # A policy's first token never merges with the prompt before it, as the two may in the whole
         # text; what a tokenizer puts before each piece would be in the text of the tokens.
         text = self._shown(self._rendered_ids(whole))
-        if not appends or self._shown(prompt_ids + tokens) != text:
-            raise UsageError(
-                f"The chat template in {self.folder} rewrites earlier turns once later ones follow:"
-                " give the sampled tokens, with a mask."
-            )
+        if self._shown(prompt_ids + tokens) != text:
+            raise self._error("rewrites earlier turns once later ones follow")
         self._require_written(messages, tools)
         if messages[-1]["role"] != "assistant":
             end = len(tokens)
@@ -334,20 +314,14 @@ class ChatTokenizer:
             return self._render(messages, generation=False, tools=tools)
 
         if tools and text(messages, None) == text(messages, tools):
-            raise UsageError(
-                f"The chat template in {self.folder} leaves out the tools: set model.tools to"
-                " system."
-            )
+            raise self._error("leaves out the tools: set model.tools to system")
         for place, message in enumerate(messages):
             written = {key for key, value in message.items() if value}
             for name in sorted(written - _UNWRITTEN):
                 less = {key: value for key, value in message.items() if key != name}
                 texts = {text([*messages[:place], last], tools) for last in (message, less)}
                 if len(texts) == 1:
-                    raise UsageError(
-                        f"The chat template in {self.folder} leaves out {name!r} of a message of"
-                        f" role {message['role']!r}."
-                    )
+                    raise self._error(f"leaves out {name!r} of a message")
 
     def _turn_tokens(self, message: Message, piece: str, ids: list[int]) -> int:
         """Number of leading ids that belong to an assistant's turn, its end token included."""
@@ -356,21 +330,21 @@ class ChatTokenizer:
             raise UsageError(f"A message holds an end token in its text: {content[:60]!r}.")
         plain = message.keys() == {"role", "content"}
         if plain and not piece.startswith((content, content.strip())):
-            raise UsageError(
-                f"The chat template in {self.folder} begins an assistant's turn {piece[:40]!r}"
-                f" where the message begins {content[:40]!r}: give the tokens, with a mask."
-            )
+            raise self._error(f"begins an assistant's turn {piece[:40]!r}")
         return self._end_of_turn(ids)
 
     def _end_of_turn(self, ids: list[int]) -> int:
         """Number of leading ids up to and with the first end token."""
         ends = [place for place, token in enumerate(ids, 1) if token in self.eos_ids]
         if not ends:
-            raise UsageError(
-                f"The chat template in {self.folder} ends an assistant's turn with none of the end"
-                f" tokens {list(self.eos_ids)}: set eos_token_id in its generation_config.json."
+            raise self._error(
+                "ends an assistant's turn without an end token: set eos_token_id in its"
+                " generation_config.json"
             )
         return ends[0]
+
+    def _error(self, what: str) -> UsageError:
+        return UsageError(f"The chat template in {self.folder} {what}.")
 
     def _plain_ids(self, text: str, special: bool = False) -> list[int]:
         """The ids of a text; with those that the tokenizer adds of its own accord if `special`."""
@@ -398,23 +372,23 @@ class ChatTokenizer:
         return self._render([{"role": "user", "content": ""}]) if self.has_template else ""
 
     @cached_property
-    def _control(self) -> dict[str, bool]:
-        """The tokens that only the template may write, and whether they are special: special ones,
-        end tokens, and those that it opens a turn with, which are not special in every tokenizer.
+    def _control(self) -> list[str]:
+        """The tokens that only the template may write: special ones, end tokens, and those that it
+        opens a turn with, which are not special in every tokenizer.
         """
-        return {
-            token.content: token.special
+        return [
+            token.content
             for number, token in self.tokenizer.added_tokens_decoder.items()
             if token.special
             or number in self.eos_ids
             # Not white space and words, which some tokenizers add too.
             or (token.content in self._opening and re.search(r"[^\w\s]", token.content))
-        }
+        ]
 
     def mark_in(self, text: str) -> str:
         """A control token of the chat template that a text holds, or ""."""
-        marks = (mark for mark, special in self._control.items() if special)
-        return next((mark for mark in marks if mark in text and mark in self._opening), "")
+        written = (mark for mark in self._control if mark in self._opening)
+        return next((mark for mark in written if mark in text), "")
 
     def encode_text(self, text: str, *, special: bool = True) -> list[int]:
         """Ids of a text without the template, after the beginning-of-text token if there is one.
@@ -484,10 +458,7 @@ class ChatTokenizer:
                 **dated,
             )
         except Exception as error:  # the template is a program of the folder's own
-            raise UsageError(
-                f"The chat template in {self.folder} refuses the conversation"
-                f" ({error_words(error)})."
-            ) from error
+            raise self._error(f"refuses the conversation ({error_words(error)})") from error
 
     def _guarded(self, message: Message) -> Message:
         """Returns a message in which a foreign text opens no turn."""

@@ -55,16 +55,18 @@ def library() -> tuple[Callable, Callable]:
     return parse, verify
 
 
-def verify_math(question: Question, completion: str, refuse_copies: bool = True) -> Verdict:
+def verify_math(question: Question, completion: str) -> Verdict:
     """Returns reward 1 if a completion's answer is the question's, else 0.
 
-    With `refuse_copies` an expression of the question is wrong. Component "answered": whether the
+    An expression of the question is wrong. Component "answered": whether the
     completion gives an answer. UsageError if math-verify is not installed.
     """
     given = final_expression(completion)
-    right = given is not None and same_answer(given, question.answer)
-    if right and refuse_copies:
-        right = not is_copy(given, question.answer, question.prompt)
+    right = (
+        given is not None
+        and same_answer(given, question.answer)
+        and not is_copy(given, question.answer, question.prompt)
+    )
     return Verdict(float(right), {"answered": float(given is not None)}, correct=right)
 
 

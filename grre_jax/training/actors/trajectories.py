@@ -70,8 +70,7 @@ class Play:
 
     def __post_init__(self):
         self._played: dict[tuple[int, int], _Played] = {}
-        failed_reward = self.runner.failed_reward
-        self._report = Report(self.task.name, "environment", failed_reward)
+        self._report = Report(self.task.name, "environment")
         self._encoding = threading.Lock()
         self._separator = getattr(self.task, "separator", "")
 
@@ -188,7 +187,6 @@ class Play:
         if isinstance(opening, Failure):
             found = [NOTHING] * self.samples
         judged = self._report.judged(question, _outcomes(some))
-        infos = [[reply.info for reply in played.replies] for played in some]
         texts: list[str] = []
         characters: list[int] = []
         turn_rewards: list[float] = []
@@ -210,7 +208,7 @@ class Play:
             "mask": np.concatenate([trajectory.mask for trajectory in found]),
             "rewards": judged.rewards,
             "components": judged.components,
-            "extra": judged.extra | ({"turn_infos": infos} if any(map(any, infos)) else {}),
+            "extra": judged.extra,
             "finish_reasons": [
                 "failed" if p.failure else t.reason for p, t in zip(some, found, strict=True)
             ],

@@ -275,6 +275,7 @@ RENAMED = {
     "evaluation.ranking_questions": "",
     "mesh.sampler": "",
     "start_from": "",
+    "task.failed_reward": "",
     "cluster.least": "",
     "cluster.most": "",
     "cluster.cpus": "",

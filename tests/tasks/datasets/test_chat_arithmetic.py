@@ -9,10 +9,8 @@ from grre_jax.errors import UsageError
 
 OPTIONS = [
     {},
-    {"operation": "-"},
-    {"operation": "*"},
     {"operands": 3, "digits": 2, "below": 16},
-    {"operands": 4, "operation": "-"},
+    {"operands": 4},
 ]
 
 

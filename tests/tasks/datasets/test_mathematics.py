@@ -2,12 +2,9 @@
 
 import json
 
-import pyarrow
 import pytest
-from pyarrow import parquet
 
 from grre_jax import tasks
-from grre_jax.errors import UsageError
 
 from . import published_samples
 
@@ -25,28 +22,6 @@ def test_both_published_forms_are_one_data_set(tmp_path):
     assert folders.verify(question, question.demonstration).reward == 1
 
 
-def test_math_500_and_options(tmp_path):
-    """HuggingFaceH4/MATH-500: test.jsonl, its levels numbers, its subjects under another name."""
-    path = published_samples.math_parquet(tmp_path)
-    rows = [published_samples.math_record(number) for number in range(20, 23)]
-    for row in rows:
-        row |= {"subject": row.pop("type"), "level": int(row["level"][-1])}
-    (tmp_path / "500.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    task = tasks.build("math", path=path, test_path=tmp_path / "500.jsonl", levels=[1, 2, 3])
-    assert len({task.question(place).prompt for place in range(9)}) == 4
-    assert {question.answer[6:8] for question in task.evaluation(9)} == {"22", "23", "24"}
-    some = tasks.build("math", path=path, subjects=["Geometry"], template="Q: {question}")
-    assert [question.prompt for question in some.evaluation(9)] == ["Q: What is $\\frac{11}{2}+1$?"]
-
-
-@pytest.mark.parametrize(
-    "name, value", [("levels", [6]), ("levels", 5), ("subjects", "Algebra"), ("subjects", ["A"])]
-)
-def test_wrong_options(name, value):
-    with pytest.raises(UsageError, match=f"^{name}"):
-        tasks.build("math", **{name: value})
-
-
 def test_votes():
     task = tasks.build("math", path="anywhere")
     for text in ("\\boxed{0.5}", "The answer is $\\frac12$.", "#### 1/2"):
@@ -59,14 +34,12 @@ def test_votes():
 def test_a_copy_of_the_question_is_refused(name):
     question = tasks.Question("case", "Simplify $\\sqrt{50}$.", "5\\sqrt{2}")
     task = tasks.build(name, path="anywhere")
-    lenient = tasks.build(name, path="anywhere", refuse_copies=False)
-    for judge, text, right, answered in (
-        (task, "\\boxed{\\sqrt{50}}", 0.0, 1.0),
-        (lenient, "\\boxed{\\sqrt{50}}", 1.0, 1.0),
-        (task, "I do not know.\nSorry about that.", 0.0, 0.0),
-        (task, "\\boxed{5\\sqrt2}", 1.0, 1.0),
+    for text, right, answered in (
+        ("\\boxed{\\sqrt{50}}", 0.0, 1.0),
+        ("I do not know.\nSorry about that.", 0.0, 0.0),
+        ("\\boxed{5\\sqrt2}", 1.0, 1.0),
     ):
-        verdict = judge.verify(question, text)
+        verdict = task.verify(question, text)
         assert verdict == tasks.Verdict(right, {"correct": right, "answered": answered})
 
 
@@ -77,18 +50,6 @@ def test_records_without_an_answer_are_left_out_and_counted(tmp_path, caplog):
     task = tasks.build("math", path=path)
     assert len(task.all_questions()) == 8 and task.unusable == 1
     assert "0.json, record 1" in caplog.text
-
-
-def test_gurus_other_domains_are_left_out_and_counted(tmp_path, caplog):
-    """LLM360/guru-RL-92k: train/ has a file for each domain."""
-    published_samples.guru(tmp_path)
-    prompt = [{"role": "user", "content": "Sort a list."}]
-    row = {"prompt": prompt, "ability": "codegen", "reward_model": {"ground_truth": '["1", "2"]'}}
-    file = tmp_path / "train" / "codegen__leetcode2k_1.3k.parquet"
-    parquet.write_table(pyarrow.Table.from_pylist([row, row]), file)
-    task = tasks.build("guru_math", path=tmp_path, held_out=1)
-    assert {question.prompt.split()[0] for question in task.all_questions()} == {"Find"}
-    assert task.unusable == 2 and "'codegen'" in caplog.text
 
 
 def test_forms_of_the_truth(tmp_path):

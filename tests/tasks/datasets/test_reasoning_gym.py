@@ -36,7 +36,7 @@ def test_scores(chain):
 
 
 def test_what_is_refused():
-    with pytest.raises(UsageError, match=r"^dataset: .*did you mean 'chain_sum'"):
+    with pytest.raises(UsageError, match=r"^dataset: .*'chain_sums'"):
         build(dataset="chain_sums")
     with pytest.raises(UsageError, match="^config: .*chain_sum"):
         build(config={"digits": 2})
@@ -104,15 +104,12 @@ def test_the_data_sets_of_a_composite_keep_their_rules(tmp_path):
         assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("partial_credit", [False, True])
-def test_part_marks_are_a_component_and_may_be_the_reward(partial_credit):
-    options = {"dataset": "spell_backward", "size": 20, "partial_credit": partial_credit}
-    task = build(**options)
+def test_part_marks_are_a_component():
+    task = build(dataset="spell_backward", size=20)
     question = task._question(0)
     assert task.verify(question, question.answer).reward == 1
     nearly = task.verify(question, question.answer[:-1])
-    assert 0 < nearly.components["score"] < 1 and nearly.correct is False
-    assert nearly.reward == (nearly.components["score"] if partial_credit else 0)
+    assert 0 < nearly.components["score"] < 1 and nearly.correct is False and nearly.reward == 0
 
 
 def test_what_a_list_or_an_expression_is(evaluating):

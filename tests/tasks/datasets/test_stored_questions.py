@@ -8,7 +8,6 @@ import pytest
 
 from grre_jax import tasks
 from grre_jax.config import load_file
-from grre_jax.domains import ConfigError
 from grre_jax.errors import DataError
 from grre_jax.tasks.datasets.stored_questions import StoredQuestions
 
@@ -51,15 +50,8 @@ def test_families_stay_on_one_side(tmp_path):
 def test_a_test_split_is_never_trained_on(tmp_path):
     write(tmp_path / "train.jsonl", ["a1", "b1", "c1"])
     write(tmp_path / "test.jsonl", ["a2"])
-    (tmp_path / "own").mkdir()
-    own = write(tmp_path / "own" / "of_any_name.jsonl", ["b9"])
-    for options, out, training in (
-        ({"path": tmp_path}, {"a2"}, {"b1", "c1"}),
-        ({"path": tmp_path / "train.jsonl", "test_path": own}, {"b9"}, {"a1", "c1"}),
-        ({"path": tmp_path / "train.jsonl", "test_path": own.parent}, {"b9"}, {"a1", "c1"}),
-    ):
-        task = Letters(**options)
-        assert trained(task) == training and held_out(task) == out
+    task = Letters(path=tmp_path)
+    assert trained(task) == {"b1", "c1"} and held_out(task) == {"a2"}
 
 
 def test_long_prompts_are_left_out(tmp_path):
@@ -84,13 +76,9 @@ def test_data_that_is_missing_is_named(tmp_path):
         ({"path": path, "held_out": 5}, "held_out=5"),
         ({"path": tmp_path / "empty"}, "task.options.path"),
         ({"path": tmp_path / "gone"}, "task.options.path"),
-        ({"path": path, "test_path": tmp_path / "empty"}, "task.options.test_path"),
-        ({"path": path, "test_path": tmp_path / "gone.csv"}, "task.options.test_path"),
     ):
         with pytest.raises(DataError, match=named):
             Letters(**options).question(0)
-    with pytest.raises(ConfigError, match="^path: "):
-        Letters(test_path=path)
 
 
 @pytest.mark.parametrize(

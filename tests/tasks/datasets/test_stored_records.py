@@ -3,14 +3,10 @@
 import sys
 import types
 
-import pyarrow
 import pytest
 
-from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.datasets.stored_records import files_of, from_hub, read_records
-
-from . import published_samples
 
 RECORDS = [{"a": 1, "b": ["x"]}, {"a": 2, "b": []}]
 
@@ -51,42 +47,24 @@ def test_the_files_of_a_split(tmp_path):
     assert files_of(tmp_path / "train", "test") == []
 
 
-def test_data_sets_on_disk(tmp_path):
-    for split, count in (("train", 6), ("test", 4)):
-        rows = [{"question": f"{split} {n}?", "answer": f"So #### {n}"} for n in range(count)]
-        table = pyarrow.Table.from_pylist(rows)
-        published_samples.save_to_disk(tmp_path / split, table[:1], table[1:])
-    options = {"path": tmp_path / "train", "test_path": tmp_path / "test"}
-    whole, apart = tasks.build("gsm8k", path=tmp_path), tasks.build("gsm8k", **options)
-    assert whole.all_questions() == apart.all_questions()
-    assert {whole.question(n).prompt for n in range(6)} == {f"train {n}?" for n in range(6)}
-    assert len(whole.evaluation(9)) == 4
-    shard = tmp_path / "train" / "data-1.arrow"
-    for damage in (lambda: shard.write_bytes(b"x" * 50), shard.unlink):
-        damage()
-        with pytest.raises(DataError, match=shard.name):
-            tasks.build("gsm8k", path=tmp_path).question(0)
-
-
 def test_the_hub(monkeypatch):
-    import requests
-
     asked = []
-    library = types.SimpleNamespace(
-        load_dataset=lambda *args, **options: asked.append((args, options)) or RECORDS,
-        config=types.SimpleNamespace(HF_HUB_OFFLINE=True),
-    )
+
+    def load_dataset(*args, **options):
+        asked.append((args, options))
+        return RECORDS
+
+    library = types.SimpleNamespace(load_dataset=load_dataset)
     monkeypatch.setitem(sys.modules, "datasets", library)
-    assert from_hub("x/y", "train", "", "f.parquet") == RECORDS
+    assert from_hub("x/y", "train", "f.parquet") == RECORDS
     assert asked == [(("x/y",), {"split": "train", "data_files": {"train": "f.parquet"}})]
-    library.config.HF_HUB_OFFLINE = False
 
-    def head(*args, **options):
-        raise requests.exceptions.ConnectionError("no route to host")
+    def offline(*args, **options):
+        raise ConnectionError("no route to host")
 
-    monkeypatch.setattr(requests, "head", head)
-    with pytest.raises(DataError, match="x/y .*no route to host.*pass path="):
-        from_hub("x/y", "train", "pass path=")
+    library.load_dataset = offline
+    with pytest.raises(DataError, match="^path: .*x/y .*no route to host"):
+        from_hub("x/y", "train")
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match="hub.*pass path="):
-        from_hub("x/y", "train", "pass path=")
+    with pytest.raises(DataError, match="^path: .*hub"):
+        from_hub("x/y", "train")

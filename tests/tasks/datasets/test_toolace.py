@@ -24,10 +24,13 @@ def test_a_turn_that_calls_is_a_question(tmp_path):
         assert verdict == tasks.Verdict(right, {"correct": right, "well_formed": right})
 
 
-def test_all_turns(tmp_path):
-    """Held out are whole conversations: the three questions wanted are two of two."""
-    path = published_samples.toolace(tmp_path)
-    task = tasks.build("toolace", path=path, turns="all", held_out=3)
+def test_whole_conversations_are_held_out(tmp_path):
+    """The three questions wanted are two of two."""
+    records = [published_samples.toolace_record(number) for number in range(8)]
+    for record in records:
+        record["conversations"] += record["conversations"][:2]
+    (tmp_path / "data.json").write_text(json.dumps(records))
+    task = tasks.build("toolace", path=tmp_path, held_out=3)
     questions = [task.question(place) for place in range(12)]
     held_out = task.evaluation(99)
     assert len(held_out) == 4 and len({question.question_id for question in questions}) == 12
@@ -35,11 +38,8 @@ def test_all_turns(tmp_path):
         {q.prompt.split("port ")[1][0] for q in side} for side in (questions, held_out)
     )
     assert not trained & kept
-    spoken = next(question for question in questions if question.answer.startswith("High water"))
-    assert "\n\nAssistant: [Get Tides(" in spoken.prompt and "\n\nTool: [" in spoken.prompt
-    assert task.verify(spoken, "At noon.").reward == 1
-    assert task.verify(spoken, '[Get Tides(port="9")]').reward == 0
-    assert len(tasks.build("toolace", path=path, turns="first", held_out=2).evaluation(9)) == 2
+    later = next(question for question in questions if "User: " in question.prompt)
+    assert "\n\nAssistant: [Get Tides(" in later.prompt and "\n\nTool: [" in later.prompt
 
 
 @pytest.mark.parametrize("answer", ["[Get Tides(port=]", '[Get "Tides"; Now(port="1")]'])

@@ -53,9 +53,8 @@ def test_a_world_is_stepped_until_it_ends_or_is_cut(world):
     said, (*on, last) = play(task, question, ["l"] * 9)
     start = int(said.removeprefix("Go!\nroom "))
     assert [reply.observation for reply in on] == [f"room {n}" for n in range(start - 1, 0, -1)]
-    info = {"steps": start, "wall": False}
-    assert last == Reply("room 0", 1.0, True, info, False) and not any(r.done for r in on)
-    cut = Reply(f"room {start + 4}", 0.0, True, {"steps": 4, "wall": False}, False)
+    assert last == Reply("room 0", 1.0, True, False) and not any(r.done for r in on)
+    cut = Reply(f"room {start + 4}", 0.0, True, False)
     assert play(task, question, ["r"] * 9)[1][-1] == cut
     assert play(task, question, ["up"])[1] == [Failure("error", "KeyError: 'up'")]
     assert task.tokenizer.decode(task.tokenizer.encode_prompt(said)) == said
@@ -80,7 +79,7 @@ def test_what_is_no_world_of_text_is_refused(world, monkeypatch):
             tasks.build("gymnasium", env=env, **options)
     for name in ("gymnasium", "textarena"):
         monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(UsageError, match=f"{name}.*install"):
+        with pytest.raises(UsageError, match=f"install.*{name}"):
             tasks.build(name, env="Maze-v0")
 
 
@@ -107,7 +106,7 @@ def test_a_game_of_textarena_is_won():
     *on, last = replies
     assert "between 1 and 8" in said
     assert {(r.observation, r.reward) for r in on} == {("The target number is lower.", 0.0)}
-    assert last.done and last.reward == 1.0 and last.info["turn_count"] == len(replies)
+    assert last.done and last.reward == 1.0
     with pytest.raises(UsageError, match="TicTacToe-v0"):
         tasks.build("textarena", env="TicTacToe-v0")  # for two
 

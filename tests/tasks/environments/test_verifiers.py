@@ -8,6 +8,7 @@ from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.environments.runner import InProcessEnvironments, make_runner
+from grre_jax.tasks.judging import _event_loop
 from grre_jax.tasks.pool import TaskSpec, make_judge
 
 from .playing import play
@@ -161,7 +162,6 @@ def test_several_turns_are_played_by_the_package_s_loop(spec, processes):
     assert [reply.observation for reply in replies] == ["not x\nagain", "not y\nagain", ""]
     assert [reply.reward for reply in replies] == [0.0, 0.0, 1.0]
     assert replies[-1].components == {"right": 1.0, "num_turns": 3.0}
-    assert replies[-1].info == {"stop_condition": "has_final_env_response"}
     _, replies = play(runner, question, "abcdef", seed=1)
     assert len(replies) == 4 and replies[-1].done and replies[-1].reward == 0.0
     runner.close()
@@ -202,7 +202,7 @@ def test_loops_that_are_left_end(spec):
     runner = InProcessEnvironments(task)
     for number in range(20):
         play(runner, task.question(number), ["x"], seed=number)
-    loop = runner._environments._loop.get_loop()
+    loop = _event_loop()
     assert not [pending for pending in asyncio.all_tasks(loop) if not pending.done()]
 
 

@@ -77,8 +77,6 @@ c.TaskConfig("broken_task.py:build") | broken_task.py:build | broken_task.py, li
 c.TaskConfig("no_task.py:build") | no_task.py | No such file
 c.TaskConfig(reward="score.py:f") | task.reward | 'score.py:f'
 c.TaskConfig(verify_timeout=float("inf")) | task.verify_timeout | inf
-c.TaskConfig(failed_reward="none") | task.failed_reward | 'none'
-c.TaskConfig(failed_reward=float("nan")) | task.failed_reward | nan
 c.DataConfig(order="shuffeld") | data.order | did you mean 'shuffled'
 c.DataConfig(mix="a=2") | data.mix | 'a=2'
 c.DataConfig(mix="a") | data.mix | 'a'

@@ -41,7 +41,6 @@ FORMATS: dict[str, dict[str, str]] = {
         "reward": "score",
         "group": "input",
     },
-    "toolace": {},
 }
 # Fields of an exported row's data_set, and of its metadata.
 _ABOUT = {"name": str, "created": str, "writer": str, "policy_version": int, "metadata": dict}
@@ -91,9 +90,9 @@ def import_rows(
 
     Args:
         kind: jsonl; parquet (a file, or a folder of them); datasets (a folder of
-            `datasets.save_to_disk`, or NAME:SPLIT of a data set on the Hub); toolace; trl
-            (completions that its trainers logged: the reward columns, which end in "_reward",
-            become components, and their sum the reward); verl (lines of its rollout_data_dir).
+            `datasets.save_to_disk`, or NAME:SPLIT of a data set on the Hub); trl (completions
+            that its trainers logged: the reward columns, which end in "_reward", become components,
+            and their sum the reward); verl (lines of its rollout_data_dir).
         path: the file, folder or name.
         folder: the rollout folder, made when it does not exist.
         mapping: the file's own names of fields, {"prompt": "question", "text": "response"}. A field

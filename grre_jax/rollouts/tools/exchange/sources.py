@@ -29,16 +29,10 @@ def rows(path: Path, kind: str) -> Rows:
         DataError: a file is missing, of another format, or damaged.
     """
     from grre_jax.tasks.datasets import stored_records
-    from grre_jax.tasks.datasets.toolace import demonstration
 
     if kind == "datasets" and not path.exists():
         name, _, split = str(path).partition(":")
-        other_way = "name a folder of datasets.save_to_disk"
-        return _numbered(path, stored_records.from_hub(name, split or "train", other_way))
-    if kind == "toolace":
-        records = enumerate(stored_records.read_records(path), start=1)
-        located = ((f"{path}, record {number}", record) for number, record in records)
-        return ((place, demonstration(record, place)) for place, record in located)
+        return _numbered(path, stored_records.from_hub(name, split or "train"))
     paths = files(path, kind)
     if kind in ("jsonl", "verl", "gsm8k-solutions") or path.suffix == ".jsonl":
         return _json_lines(path)

@@ -8,12 +8,11 @@ import re
 
 import pytest
 
-from grre_jax import rollouts, tasks
+from grre_jax import tasks
 from grre_jax.errors import DataError
 from grre_jax.rollouts import views
 
 from .... import byte_tokenizers
-from ....tasks.datasets import published_samples
 from . import importing
 from .test_json_walk import VALUES
 
@@ -243,17 +242,6 @@ def test_a_conversation_is_a_completion_from_the_assistants_first_message_on(tmp
     assert json.loads(first) == called and (reward, last) == (0.0, ("so 42", 0.5))
     assert group.is_expert.tolist() == [1] and group.extra["prompt_messages"] == asked
     assert group.extra["completion_messages"][0][0]["tool_calls"] == [called]
-
-
-def test_conversations_of_toolace_are_demonstrations(tmp_path, tokenizer):
-    path = published_samples.toolace(tmp_path, 8)
-    rollouts.import_rows("toolace", path, tmp_path / "r", tokenizer=tokenizer)
-    group = rollouts.read(tmp_path / "r")[7]
-    said = [('[Get Tides(port="7")]', 0.0), ("High water is at 7:00.", 1.0)]
-    assert turns_of(group, tokenizer) == said
-    assert group.is_expert.tolist() == [1] and group.sources == ["toolace"]
-    task = tasks.build("toolace", path=path, held_out=8, turns="first")
-    assert group.question_id in {question.question_id for question in task.evaluation(8)}
 
 
 VERL = {
