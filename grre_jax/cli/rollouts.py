@@ -203,12 +203,7 @@ def import_(
         options["tokenizer"] = loaded
     elif system_prompt is not None or template_arguments or template_date:
         raise UsageError("--system-prompt, --template-*: expected --tokenizer beside them")
-    if kind != "gsm8k-solutions":
-        names = rollouts.import_rows(kind, path, folder, task=task, contains=contains, **options)
-    elif options or task or contains:
-        raise UsageError(f"{kind}: expected no --mapping, --tokenizer, --task or --contains")
-    else:
-        names = [rollouts.import_gsm8k_solutions(path, folder)]
+    names = rollouts.import_rows(kind, path, folder, task=task, contains=contains, **options)
     entries = tuple(entry for entry in rollouts.read(folder).datasets if entry.name in names)
     total = totals(entries)
     print(

@@ -27,9 +27,6 @@ from grre_jax.rollouts.tools.copying import CopyReport as CopyReport
 from grre_jax.rollouts.tools.copying import filter as filter
 from grre_jax.rollouts.tools.copying import merge as merge
 from grre_jax.rollouts.tools.exchange.exporters import export as export
-from grre_jax.rollouts.tools.exchange.importers import (
-    import_gsm8k_solutions as import_gsm8k_solutions,
-)
 from grre_jax.rollouts.tools.exchange.importers import import_jsonl as import_jsonl
 from grre_jax.rollouts.tools.exchange.importers import import_rows as import_rows
 from grre_jax.rollouts.tools.expression import predicate as predicate

@@ -37,7 +37,7 @@ def test_filter_and_merge(folder, tmp_path, run):
     expected = [g for g in of_later if g.lengths.max() <= 4 and g.position != 5]
     assert list(kept) == expected and 0 < len(expected) < 8
     assert kept.datasets[0].metadata["history"][0]["kept"] == where
-    with pytest.raises(DataError, match="12 groups"):
+    with pytest.raises(DataError, match="none"):
         run("filter", folder, "--output", tmp_path / "none", "--where", "position < 0")
     assert not (tmp_path / "none").exists()
     assert run("merge", tmp_path / "f", folder, "--output", tmp_path / "m") == 0
@@ -45,8 +45,8 @@ def test_filter_and_merge(folder, tmp_path, run):
 
 
 def test_export_and_import(folder, tmp_path, run):
-    def imported(file, *words, source="jsonl"):
-        run("import", source, tmp_path / file, tmp_path / "r", *words)
+    def imported(file, *words):
+        run("import", "jsonl", tmp_path / file, tmp_path / "r", *words)
         return rollouts.read(tmp_path / "r")
 
     assert run("export", folder, tmp_path / "e.jsonl") == 0
@@ -59,8 +59,6 @@ def test_export_and_import(folder, tmp_path, run):
     for name in ("wrong.json", "nowhere.json"):
         with pytest.raises(UsageError, match=name):
             imported("a.jsonl", "--mapping", tmp_path / name)
-    with pytest.raises(UsageError, match="gsm8k-solutions"):
-        imported("a.jsonl", "--task", "x", source="gsm8k-solutions")
     (group,) = imported("a.jsonl", "--mapping", tmp_path / "m.json", "--task", "sums")
     assert (group.prompt, group.task) == ("1+1", "sums")
 
@@ -96,6 +94,3 @@ def test_a_tokenizer_renders_what_is_imported(tmp_path, run):
     assert metadata["tokenizer"] == tasks.CharTokenizer().fingerprint
     with pytest.raises(UsageError, match="--tokenizer"):
         run("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "s", "--system-prompt", "Think.")
-    rollouts.export(tmp_path / "r", tmp_path / "e.jsonl")
-    with pytest.raises(UsageError, match="export"):
-        run("import", "jsonl", tmp_path / "e.jsonl", tmp_path / "s", "--tokenizer", tmp_path / "t")

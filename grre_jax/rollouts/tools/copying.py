@@ -136,60 +136,56 @@ def _copy(
     if not storage.is_new():
         raise UsageError(f"{storage.root} exists already; name a new folder to copy into.")
     readers = [reader.read(folder) for folder in folders]
-    groups = (item for item in _groups(readers, report, skip_damaged) if keep(item[1]))
-    try:
-        report.datasets = len(writer.write_all(into, _datasets(groups, step, report)))
-    except DataError as error:
-        if report.groups or not report.read:
-            raise
-        names = ", ".join(map(str, folders))
-        raise DataError(
-            f"None of the {report.read:,} groups of {names} is kept; nothing was written."
-        ) from error
+    groups = _kept(readers, step, keep, report, skip_damaged)
+    datasets = (
+        writer.DataSet(groups=part, **about)
+        for about, items in itertools.groupby(groups, lambda item: item[0])
+        for part in _parts(group for _, group in items)
+    )
+    report.datasets = len(writer.write_all(into, datasets))
 
 
-def _groups(
-    readers: Iterable[reader.RolloutReader], report: CopyReport, skip_damaged: bool
+def _kept(
+    readers: Iterable[reader.RolloutReader],
+    step: dict[str, Any],
+    keep: Callable[[Group], bool],
+    report: CopyReport,
+    skip_damaged: bool,
 ) -> Iterator[Placed]:
-    """Yields the groups of folders with the provenance of their data sets. Damage is added to the
-    report with `skip_damaged`, and raised otherwise.
+    """Yields the groups that are copied. Damage is added to the report with `skip_damaged`, and
+    raised otherwise.
     """
     for opened in readers:
         for number in range(len(opened)):
             report.read += 1
             try:
-                yield _provenance(opened.locate(number)[0]), opened[number]
+                group = opened[number]
             except (CorruptRecord, CorruptShard) as error:
                 if not skip_damaged:
                     raise
                 report.damaged.append(str(error))
+                continue
+            if keep(group):
+                report.groups += 1
+                yield _provenance(opened.locate(number)[0], step), group
 
 
-def _provenance(entry: manifest.Entry) -> dict[str, Any]:
-    """Returns the fields of `writer.DataSet` that a copy has from its source."""
-    names = ("writer", "policy_version", "metadata")
-    return {name: getattr(entry, name) for name in names}
+def _provenance(
+    entry: manifest.Entry, step: dict[str, Any], metadata: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Returns the fields of `writer.DataSet` that a copy has: its source's, with further metadata
+    and a step in the history.
+    """
+    return {
+        "writer": entry.writer,
+        "policy_version": entry.policy_version,
+        "metadata": with_step(entry.metadata | (metadata or {}), step),
+    }
 
 
 def with_step(metadata: dict[str, Any], step: dict[str, Any]) -> dict[str, Any]:
     """Returns metadata with a further step in its history."""
     return metadata | {"history": [*metadata.get("history", []), step]}
-
-
-def _datasets(
-    groups: Iterator[Placed], step: dict[str, Any], report: CopyReport
-) -> Iterator[writer.DataSet]:
-    """Yields data sets of consecutive groups whose sources agree."""
-
-    def counted(items: Iterable[Placed]) -> Iterator[Group]:
-        for _, group in items:
-            report.groups += 1
-            yield group
-
-    for source, items in itertools.groupby(groups, lambda item: item[0]):
-        about = source | {"metadata": with_step(source["metadata"], step)}
-        for part in _parts(counted(items)):
-            yield writer.DataSet(groups=part, **about)
 
 
 def _parts(groups: Iterator[Group]) -> Iterator[Iterator[Group]]:
@@ -242,8 +238,7 @@ def derive(
     ]
     changes = each(changed, [numbers for _, numbers in due])
     for (entry, _), groups in zip(due, changes, strict=True):
-        about = _provenance(entry)
-        about["metadata"] = with_step(entry.metadata | metadata, step)
+        about = _provenance(entry, step, metadata)
         for part in _parts(iter(groups)):
             writer.write_all(output, [writer.DataSet(groups=part, **about)])
     return len(source) - finished

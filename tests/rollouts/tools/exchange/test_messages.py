@@ -144,14 +144,14 @@ def test_tokens_beside_messages_win(tmp_path, tokenizer):
 
 
 REFUSED = [  # the template, None for no tokenizer; the row; the field that is named
-    (None, row_of("a", prompt=[says("system", "s"), says("user", "q")]), "prompt"),
+    (None, row_of("a", prompt=[says("system", "s"), says("user", "q")]), "texts"),
     (None, row_of(TURNS), "texts"),
     (None, row_of([says("assistant", "a", tool_calls=[{}])]), "texts"),
-    (None, row_of("a", tools=[{"name": "calc"}]), "tools"),
-    (None, with_tokens(text="a", turn_rewards=[1, 2]), "turn_rewards"),
+    (None, row_of("a", tools=[{"name": "calc"}]), "texts"),
+    (CHATML, row_of("a", prompt=ASKS, tools=[{"name": "calc"}]), "prompt"),  # applied already
+    (CHATML, row_of(TURNS, tools="[]"), "tools"),
     (None, {"messages": [says("user", "q")], "reward": 1}, "messages"),
     (NO_TOOLS, row_of("a", tools=[{"name": "calc"}]), TEXT),
-    (CHATML, row_of("a", prompt=ASKS), "prompt"),  # its template would be applied twice
     (FORGETS, row_of(TURNS), TEXT),
     (MARKS_LAST, row_of(TURNS), TEXT),
     (COUNTS, row_of(TURNS), TEXT),
@@ -166,9 +166,6 @@ REFUSED = [  # the template, None for no tokenizer; the row; the field that is n
     (CHATML, row_of([]), TEXT),
     (CHATML, with_tokens(text=TURNS, mask=None), "mask"),
     (CHATML, with_tokens([64, 65, 260]), "tokens"),
-    (CHATML, with_tokens(turn_rewards=[1, 2, 3]), "completions[0].turn_rewards"),
-    (CHATML, with_tokens(turn_rewards=["1"]), "completions[0].turn_rewards"),
-    (CHATML, with_tokens(turn_rewards=[1, 2], text="other"), TEXT),
 ]
 
 
@@ -263,15 +260,11 @@ VERL = {
     "mask": "response_mask",
     "logprobs": "response_logprobs",
     "reward": "reward_score",
-    "turn_rewards": "turn_scores",
     "group": "uid",
 }
 
 
-@pytest.mark.parametrize(
-    ("scores", "rewards"), [([], [0, 0.75]), ([0.25], [0.25, 0.5]), ([0.25, 0.25], [0.25, 0.25])]
-)
-def test_trajectories_of_verl_are_read_under_its_names(tmp_path, tokenizer, scores, rewards):
+def test_trajectories_of_verl_are_read_under_its_names(tmp_path, tokenizer):
     written = [*tokenizer.encode_completion("ab"), *tokenizer.encode_text("\nx", special=False)]
     row = {
         "uid": "u",
@@ -281,17 +274,9 @@ def test_trajectories_of_verl_are_read_under_its_names(tmp_path, tokenizer, scor
         "response_mask": [1, 1, 1, 0, 0, 1, 1],
         "response_logprobs": [-1.0, -1, -1, 0, 0, -1, -1],
         "reward_score": 0.75,
-        "turn_scores": scores,
         "num_turns": 4,
     }
     group, _ = imported(tmp_path, row, tokenizer, mapping=VERL)
-    assert turns_of(group, tokenizer) == [("ab", rewards[0]), ("c", rewards[1])]
+    assert turns_of(group, tokenizer) == [("ab", 0.0), ("c", 0.75)]
     assert group.texts == ["ab\nxc"] and group.prompt == "q" and group.extra["num_turns"] == 4
     assert group.behavior_logprobs.tolist() == row["response_logprobs"]
-
-
-def test_turns_without_a_text_between_them_end_with_their_end_tokens(tmp_path, tokenizer):
-    ids = [*tokenizer.encode_completion("a"), *tokenizer.encode_completion("b")]
-    row = with_tokens(ids, [1] * 4, turn_rewards=[0.5, 0.25])
-    group, _ = imported(tmp_path, row, tokenizer)
-    assert turns_of(group, tokenizer) == [("a", 0.5), ("b", 0.25)]
