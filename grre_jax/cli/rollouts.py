@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from grre_jax.cli.arguments import add_command
 from grre_jax.console import progress_bar
+from grre_jax.domains import Positive
 from grre_jax.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from grre_jax.rollouts.tools.rescore import Scorer
     from grre_jax.rollouts.tools.reverify import Changes
 
-MOST_LISTED = 20  # of changed rewards, duplicates and other files
+MOST_LISTED = 20  # of changed rewards
 
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
@@ -29,7 +30,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         add_command(actions, run, computes=run in (verify, rescore))
 
 
-def info(folder: str, *, last: int = 10) -> None:
+def info(folder: str, *, last: Positive = 10) -> None:
     """Print the contents of a rollout folder.
 
     Args:
@@ -42,13 +43,7 @@ def info(folder: str, *, last: int = 10) -> None:
 
 
 def show(
-    folder: str,
-    *,
-    count: int = 3,
-    start: int = 0,
-    by: Literal["stored", "reward", "worst"] = "stored",
-    width: int = 300,
-    where: str = "True",
+    folder: str, *, count: Positive = 3, start: int = 0, width: Positive = 300, where: str = "True"
 ) -> None:
     """Print groups.
 
@@ -56,45 +51,29 @@ def show(
         folder: a rollout folder.
         count: number of groups.
         start: number of the first group; negative from the end.
-        by: as stored, or best or worst mean reward first.
         width: characters of a text before it is cut.
         where: only groups of which this Python expression holds, as of filter.
     """
     from grre_jax.rollouts.tools.expression import predicate
     from grre_jax.rollouts.tools.show import show
 
-    show(folder, count, start=start, by=by, keep=predicate(where), width=width)
+    show(folder, count, start=start, keep=predicate(where), width=width)
 
 
-def verify(folder: str, *, deep: bool = False) -> int:
+def verify(folder: str) -> int:
     """Check every checksum and record; status 1 if damaged.
 
     Args:
         folder: a rollout folder.
-        deep: also find log-probs that no policy can have given, by their values and relations.
     """
-    from grre_jax.console import make_console
-    from grre_jax.rollouts.tools.show import print_plain, size
     from grre_jax.rollouts.tools.verify import verify
 
-    console = make_console()
-    report = verify(folder, deep=deep)
+    report = verify(folder)
     for problem in report.problems:
-        print_plain(console, f"damaged: {problem}", "red")
-    for kind, names in (
-        ("duplicate, of which the first counts", report.duplicates),
-        ("ignored, not in the manifest", report.ignored),
-        ("being written, or left by a killed writer", report.incomplete),
-    ):
-        for name in names[:MOST_LISTED]:
-            print_plain(console, f"{kind}: {name}", "yellow")
-        if len(names) > MOST_LISTED:
-            print_plain(console, f"{kind}: {len(names) - MOST_LISTED:,} more", "yellow")
-    damage = f"{len(report.problems)} problem(s), {report.intact_groups:,} groups intact"
-    print_plain(
-        console,
-        f"{report.folder}: {report.datasets:,} data sets, {report.groups:,} groups,"
-        f" {size(report.bytes)}: {damage if report.problems else 'all intact'}",
+        print(f"damaged: {problem}")
+    print(
+        f"{report.folder}: {report.intact_groups:,} of {report.groups:,} groups in"
+        f" {report.datasets:,} data sets are intact, {len(report.problems)} problem(s)."
     )
     return 1 if report.problems else 0
 

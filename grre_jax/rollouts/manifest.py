@@ -144,14 +144,10 @@ class Tail:
     Args:
         shown: the manifest's name in messages.
         read: returns the manifest.
-
-    Attributes:
-        unfinished: True if the last line was being written, or was never finished.
     """
 
     def __init__(self, shown: str, read: Callable[[], bytes]) -> None:
         self.shown = shown
-        self.unfinished = False
         self._read = read
         self._offset = self._lines = 0
 
@@ -183,11 +179,9 @@ class Tail:
             return
         *lines, rest = content[self._offset :].split(b"\n")
         end = len(content) - len(rest)
-        self.unfinished = bool(rest)
         if _FINISHED.search(rest):
             lines.append(rest)
             end = len(content)
-            self.unfinished = False
         lines = list(filter(None, lines))
         yield from parsed(lines, f"{self.shown}, line ", self._lines + 1)
         self._offset = end

@@ -16,14 +16,13 @@ def run():
 
 def test_look_and_verify(folder, run, capsys, flip):
     assert run("info", folder, "--last", 1) == run("verify", folder) == 0
-    assert run("show", folder, "--by", "reward", "--count", 1, "--where", "position == 4") == 0
+    assert run("show", folder, "--count", 1, "--where", "position == 4") == 0
     assert "g4" in capsys.readouterr().out
     entry = rollouts.read(folder).datasets[1]
     flip(folder / entry.name / entry.data_file, 65600)
-    (folder / "foreign").touch()
     assert run("verify", folder) == 1
     text = capsys.readouterr().out
-    assert "damaged" in text and entry.data_file in text.replace("\n", "") and "foreign" in text
+    assert "damaged" in text and entry.data_file in text
     assert run("merge", folder, "--output", folder.parent / "rest", "--skip-damaged") == 1
     text = capsys.readouterr().out
     assert "8 of 12 groups" in text and entry.data_file in text

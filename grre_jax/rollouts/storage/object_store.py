@@ -14,7 +14,7 @@ import dataclasses
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from grre_jax.errors import DataError
@@ -98,13 +98,6 @@ class ObjectStorage(LocalStorage):
     def release(self, entry: manifest.Entry) -> None:
         """Removes the local copies of a data set's files."""
         shutil.rmtree(self.path / entry.name, ignore_errors=True)
-
-    def strays(self, entries: Mapping[str, manifest.Entry]) -> tuple[list[str], list[str]]:
-        """Returns the names of objects that do not count; none are being written for all to see."""
-        listed = {f"{name}/{file}" for name, entry in entries.items() for file in entry.files}
-        with self._reading():
-            strays = set(self._store.names()) - listed - {manifest.FILENAME}
-        return sorted(name for name in strays if not name.startswith("manifest/")), []
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[Path]:

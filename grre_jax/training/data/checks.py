@@ -16,7 +16,6 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.objectives import Objective
 from grre_jax.parallel import processes
 from grre_jax.rollouts import Group
-from grre_jax.rollouts.logprob_checks import ROUNDING
 from grre_jax.rollouts.schema import STORED_FIELDS
 from grre_jax.tasks import Task
 from grre_jax.tasks.judging import FIELD, REASONS
@@ -24,6 +23,7 @@ from grre_jax.tasks.task import questions
 from grre_jax.training.config.run import Config
 
 MOST_ASKED, MOST_SECONDS = 4096, 2.0  # limits of a look at the run's own training stream
+ROUNDING = 0.02  # nats by which log-probs of the same logits may differ: two bfloat16 sums
 FAILURE_WINDOW = 20  # steps whose completions task.max_failure_share is a share of
 
 _log = logging.getLogger(__name__)
