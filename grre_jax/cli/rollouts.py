@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from grre_jax.rollouts.tools.rescore import Scorer
     from grre_jax.rollouts.tools.reverify import Changes
 
-MOST_LISTED = 20  # of changed rewards
+MOST_LISTED = 20  # of changes of rewards
 
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
@@ -136,7 +136,7 @@ def import_(
     path: str,
     folder: str,
     *,
-    mapping: str | None = None,
+    mapping: dict[str, Any] | None = None,
     tokenizer: str | None = None,
     system_prompt: str | None = None,
     template_arguments: dict[str, Any] | None = None,
@@ -155,8 +155,8 @@ def import_(
         kind: what the file is.
         path: the file, folder or name.
         folder: the rollout folder to write.
-        mapping: file with a JSON object of the columns' names: {"prompt": "question", "reward":
-            "score"} and, of trl, the reward columns' weights: {"components": {"accuracy": 1}}.
+        mapping: the columns' names as JSON: {"prompt": "question", "reward": "score"} and, of trl,
+            the reward columns' weights: {"components": {"accuracy": 1}}.
         tokenizer: folder of the policy's tokenizer, which renders chat messages and made the tokens
             that rows have.
         system_prompt: goes before chat prompts that begin with none, as model.system_prompt.
@@ -166,9 +166,8 @@ def import_(
         contains: benchmark split that the questions come from: gsm8k/test.
     """
     from grre_jax import rollouts
-    from grre_jax.rollouts.tools.show import totals
 
-    options: dict[str, Any] = {"mapping": _mapping(mapping)} if mapping else {}
+    loaded = None
     if tokenizer is not None:
         from grre_jax.tasks import load_tokenizer
         from grre_jax.tasks.tokenizers.chat import today
@@ -179,31 +178,14 @@ def import_(
         loaded = load(date=template_date)
         if getattr(loaded, "reads_date", False) and not template_date:
             loaded = load(date=today())  # so that the fingerprint has it
-        options["tokenizer"] = loaded
     elif system_prompt is not None or template_arguments or template_date:
         raise UsageError("--system-prompt, --template-*: expected --tokenizer beside them")
-    names = rollouts.import_rows(kind, path, folder, task=task, contains=contains, **options)
-    entries = tuple(entry for entry in rollouts.read(folder).datasets if entry.name in names)
-    total = totals(entries)
-    print(
-        f"Imported {total['groups']} groups, {total['completions']} completions, mean reward"
-        f" {total['mean reward']}, as {total['data sets']} of {folder}: {', '.join(names[:3])}"
+    names = rollouts.import_rows(
+        kind, path, folder, mapping=mapping, task=task, contains=contains, tokenizer=loaded
     )
-    if splits := total.get("contains"):
-        print(f"Questions of {splits}: a model trained on them has seen that split.")
-
-
-def _mapping(path: str) -> dict[str, Any]:
-    """Returns the column names of a JSON file, by field."""
-    from pathlib import Path
-
-    from grre_jax.domains import parse
-
-    try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--mapping {path}: cannot be read ({error}).") from error
-    return parse(f"--mapping {path}", dict[str, Any], text)
+    entries = [entry for entry in rollouts.read(folder).datasets if entry.name in names]
+    groups = sum(entry.groups for entry in entries)
+    print(f"Imported {groups:,} groups as {len(names):,} data sets of {folder}.")
 
 
 def rescore(
@@ -303,11 +285,9 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
 
 
 def _print_changes(changes: Changes) -> None:
-    """Prints changed rewards with their numbers and examples, and failures of the verifier."""
+    """Prints the commonest changes of rewards, and failures of the verifier."""
     for (before, now), number in changes.counts.most_common(MOST_LISTED):
-        print(f"{number:,} from {before} to {now}: {', '.join(changes.examples[before, now])}")
-    if len(changes.counts) > MOST_LISTED:
-        print(f"and {len(changes.counts) - MOST_LISTED:,} rarer changes")
+        print(f"{number:,} from {before} to {now}")
     for name, number in changes.failures.items():
         print(f"{name.replace('_', ' ')}: {number:,}")
     print(f"{changes.counts.total():,} of {changes.completions:,} rewards changed")

@@ -29,7 +29,7 @@ def test_look_and_verify(folder, run, capsys, flip):
 
 
 def test_filter_and_merge(folder, tmp_path, run):
-    where = "version_min >= 1 and length_max <= 4 and position != 5"
+    where = "min(policy_version) >= 1 and length_max <= 4 and position != 5"
     assert run("filter", folder, "--output", tmp_path / "f", "--where", where) == 0
     kept = rollouts.read(tmp_path / "f")
     of_later = [g for g in rollouts.read(folder) if g.policy_version.min() >= 1]
@@ -53,12 +53,10 @@ def test_export_and_import(folder, tmp_path, run):
     assert list(again) == list(rollouts.read(folder)) and again.contains == {"math/test"}
     shutil.rmtree(tmp_path / "r")
     (tmp_path / "a.jsonl").write_text(json.dumps({"q": "1+1", "text": "2", "reward": 1}))
-    (tmp_path / "m.json").write_text(json.dumps({"prompt": "q"}))
-    (tmp_path / "wrong.json").write_text("[1]")
-    for name in ("wrong.json", "nowhere.json"):
-        with pytest.raises(UsageError, match=name):
-            imported("a.jsonl", "--mapping", tmp_path / name)
-    (group,) = imported("a.jsonl", "--mapping", tmp_path / "m.json", "--task", "sums")
+    for wrong in ("[1]", "{"):
+        with pytest.raises(UsageError, match="mapping"):
+            imported("a.jsonl", "--mapping", wrong)
+    (group,) = imported("a.jsonl", "--mapping", '{"prompt": "q"}', "--task", "sums")
     assert (group.prompt, group.task) == ("1+1", "sums")
 
 

@@ -14,11 +14,13 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import manifest, writer
 from grre_jax.rollouts.storage.local import INCOMPLETE, SILENT_SECONDS
 
+from ..groups import group_of_tfds
+
 ROOT = Path(__file__).parents[2]
 
 
 def read_with_tfds(builder):
-    return [rollouts.from_record(record) for record in builder.as_data_source()[writer.SPLIT]]
+    return [group_of_tfds(record) for record in builder.as_data_source()[writer.SPLIT]]
 
 
 def test_tfds_reads_one_data_set_and_all_of_them(folder, make_group):

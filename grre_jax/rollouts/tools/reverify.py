@@ -17,7 +17,6 @@ from grre_jax.tasks.judging import FAILED_REWARD, FIELD, REASONS, Judge, Judged,
 
 GROUPS_AT_ONCE = 64  # judged together, so that all processes have something to do
 BEFORE = "rewards_before"  # in a group's `extra`: what earlier verifiers said, oldest first
-EXAMPLES = 3
 Change = tuple[float | None, float | None]  # reward before and now, None without a verdict
 
 
@@ -29,27 +28,12 @@ class Changes:
         completions: judged.
         counts: number of completions by (reward before, reward now), None without a verdict, if
             these differ.
-        examples: a few of each.
         failures: completions without a verdict, as `judging.count_failures` counts them.
     """
 
     completions: int = 0
     counts: Counter[Change] = dataclasses.field(default_factory=Counter)
-    examples: dict[Change, list[str]] = dataclasses.field(default_factory=dict)
     failures: Counter[str] = dataclasses.field(default_factory=Counter)
-
-    def add(self, before: Group, now: Group) -> None:
-        """Counts the completions of a group as it was and as it is now."""
-        self.completions += now.num_completions
-        self.failures.update(count_failures([now.extra]))
-        rewards = [map(json_number, group.rewards) for group in (before, now)]
-        for k, kind in enumerate(zip(*rewards, strict=True)):
-            if kind[0] == kind[1]:
-                continue
-            self.counts[kind] += 1
-            examples = self.examples.setdefault(kind, [])
-            if len(examples) < EXAMPLES:
-                examples.append(f"{now.question_id} [{k}]")
 
 
 def reverify(
@@ -99,7 +83,10 @@ def reverify(
     derive(source, output, changed, step, own, done=done)
     changes = Changes()
     for before, now in zip(source, rollouts.read(output), strict=True):
-        changes.add(before, now)
+        changes.completions += now.num_completions
+        changes.failures.update(count_failures([now.extra]))
+        pairs = zip(map(json_number, before.rewards), map(json_number, now.rewards), strict=True)
+        changes.counts.update(pair for pair in pairs if pair[0] != pair[1])
     return changes
 
 

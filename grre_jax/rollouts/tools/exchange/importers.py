@@ -196,7 +196,7 @@ def import_rows(
                 about = new if exported is None else _former(exported, metadata, source, contains)
                 name = f"{path.stem}:{place.split()[-1]}"
                 group = rows.to_group(row, name, provenance["task"], tokenizer)
-                encoding.to_record(group)  # which JSON must be able to hold
+                encoding.encode(group)  # `extra` may not be JSON
                 writer.check_version(group, about["policy_version"])
             yield about, group
 

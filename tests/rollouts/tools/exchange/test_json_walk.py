@@ -3,10 +3,11 @@ line and field.
 """
 
 import json
+from typing import Any
 
 import pytest
 
-from grre_jax.cli.rollouts import _mapping
+from grre_jax.domains import parse
 from grre_jax.errors import UsageError
 from grre_jax.rollouts.tools.exchange import importers, rows, sources
 
@@ -106,12 +107,11 @@ def test_every_json_value_as_a_row_and_as_a_second_row(walk):
         assert walk("jsonl", texts, "line 2") == 0
 
 
-def test_every_json_value_as_a_mapping(tmp_path):
-    path = tmp_path / "m.json"
+def test_every_json_value_as_a_mapping():
     nested = [f'{{"{name}": {value}}}' for name in ("prompt", "mask") for value in VALUES]
     for text in [*VALUES, *nested]:
-        path.write_text(text)
         try:
-            importers._column_names(importers._checked_mapping(_mapping(str(path)), "jsonl"))
+            mapping = parse("mapping", dict[str, Any], text)
+            importers._column_names(importers._checked_mapping(mapping, "jsonl"))
         except UsageError as error:
             assert "apping" in str(error)
