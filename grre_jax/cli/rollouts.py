@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from grre_jax.cli.arguments import add_command
@@ -161,7 +160,7 @@ def import_(
             that rows have.
         system_prompt: goes before chat prompts that begin with none, as model.system_prompt.
         template_arguments: variables of the chat template as JSON, as model.template_arguments.
-        template_date: YYYY-MM-DD, as model.template_date; today if not given.
+        template_date: YYYY-MM-DD, as model.template_date.
         task: the task's name, where rows have none.
         contains: benchmark split that the questions come from: gsm8k/test.
     """
@@ -170,14 +169,13 @@ def import_(
     loaded = None
     if tokenizer is not None:
         from grre_jax.tasks import load_tokenizer
-        from grre_jax.tasks.tokenizers.chat import today
 
-        load = partial(
-            load_tokenizer, tokenizer, system_prompt, template_arguments=template_arguments or {}
+        loaded = load_tokenizer(
+            tokenizer,
+            system_prompt,
+            template_arguments=template_arguments or {},
+            date=template_date,
         )
-        loaded = load(date=template_date)
-        if getattr(loaded, "reads_date", False) and not template_date:
-            loaded = load(date=today())  # so that the fingerprint has it
     elif system_prompt is not None or template_arguments or template_date:
         raise UsageError("--system-prompt, --template-*: expected --tokenizer beside them")
     names = rollouts.import_rows(
@@ -202,8 +200,7 @@ def rescore(
 ) -> None:
     """Add log-probs of stored completions under a checkpoint.
 
-    For data that has none, or as those of a reference or proximal policy. A copy that was
-    interrupted continues where it stopped.
+    For data that has none, or as those of a reference or proximal policy.
 
     Args:
         folder: a rollout folder.
@@ -224,8 +221,8 @@ def rescore(
     scorer = _scorer(model, dtype, compute_dtype)
     load = (_scorer, model, dtype, compute_dtype)
     with ray_cluster.connected(cluster) as ray, progress_bar(total, "groups") as done:
-        count = rescore(folder, output, scorer, request, done=done, ray=ray, load=load)
-    print(f"scored {count:,} of {total:,} groups under {model} as {as_} log-probs: {output}")
+        rescore(folder, output, scorer, request, done=done, ray=ray, load=load)
+    print(f"scored {total:,} groups under {model} as {as_} log-probs: {output}")
 
 
 def _scorer(model: str, dtype: str, compute_dtype: str) -> Scorer:

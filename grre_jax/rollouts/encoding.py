@@ -10,10 +10,8 @@ was copied from one file to another.
 
 import functools
 import json
-import tempfile
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,17 +79,6 @@ def features() -> Any:
     layout = {name: feature(kind, meaning) for name, kind, meaning in FIELDS}
     meaning = "CRC-32 of the other features, in the order of their names."
     return tfds.features.FeaturesDict(layout | {CHECKSUM: feature("int64", meaning)})
-
-
-@functools.cache
-def features_json() -> bytes:
-    """Returns the layout as TFDS writes it to features.json. It is the same for every data set, and
-    making it takes a tenth of the time to write one.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        features().save_config(folder)
-        (written,) = Path(folder).iterdir()
-        return written.read_bytes()
 
 
 def encode(group: Group) -> bytes:

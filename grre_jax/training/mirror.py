@@ -178,7 +178,7 @@ class Mirror:
         checkpoints = _entered(self._store)
         self._steps = set(checkpoints)
         self._lines = manifest_lines(self._store, "rollouts/")
-        entries = list(manifest.parsed(self._lines.splitlines(), f"{self._store.url}/{MANIFEST} "))
+        entries = [manifest.parsed(line, MANIFEST) for line in self._lines.splitlines()]
         datasets = {f"rollouts/{e.name}" for e in entries if isinstance(e, manifest.Entry)}
         needed = [name for name in files if "/" not in name]
         needed += [name for name in names if _folder(name) in datasets]

@@ -108,20 +108,12 @@ class ObjectStorage(LocalStorage):
     def publish(self, staged: list[tuple[Path, manifest.Entry]]) -> list[str]:
         """Uploads data sets and enters them in the manifest, all or none."""
         entries = []
-        uploaded: list[str] = []
-        try:
-            for folder, entry in staged:
-                unique = dataclasses.replace(entry, name=f"{entry.name}-{uuid.uuid4().hex[:8]}")
-                folder = folder.rename(folder.with_name(unique.name))
-                names = [f"{unique.name}/{name}" for name in entry.files]
-                uploaded += names
-                self._store.upload(names, folder.parent)
-                entries.append(unique)
-        except OSError:
-            with contextlib.suppress(OSError):  # the upload's own error is the one to report
-                self._store.remove(uploaded)
-            raise
-        # If this fails, the objects stay: the store may have taken it, and its answer was lost.
+        for folder, entry in staged:
+            unique = dataclasses.replace(entry, name=f"{entry.name}-{uuid.uuid4().hex[:8]}")
+            folder = folder.rename(folder.with_name(unique.name))
+            self._store.upload([f"{unique.name}/{name}" for name in entry.files], folder.parent)
+            entries.append(unique)
+        # If this or an upload fails, the objects stay, and do not count.
         lines = b"".join(map(manifest.to_line, entries))
         self._store.write(manifest.FILENAME, manifest_lines(self._store) + lines)
         return [entry.name for entry in entries]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import UsageError
 from grre_jax.rollouts import manifest, reader, writer
 from grre_jax.rollouts.encoding import CorruptRecord, encode
 from grre_jax.rollouts.manifest import CorruptShard
@@ -132,17 +132,21 @@ def _copy(
     skip_damaged: bool = False,
 ) -> None:
     """Copies the groups for which `keep` is True into a new folder."""
+    readers = [reader.read(folder) for folder in folders]
+    report.datasets = _write(into, _kept(readers, step, keep, report, skip_damaged))
+
+
+def _write(into: str | os.PathLike[str], groups: Iterable[Placed]) -> int:
+    """Writes groups into a new folder; returns the number of its data sets."""
     storage = object_store.open_storage(into)
     if not storage.is_new():
-        raise UsageError(f"{storage.root} exists already; name a new folder to copy into.")
-    readers = [reader.read(folder) for folder in folders]
-    groups = _kept(readers, step, keep, report, skip_damaged)
+        raise UsageError(f"{storage.root} exists already; name a new folder with --output.")
     datasets = (
         writer.DataSet(groups=part, **about)
         for about, items in itertools.groupby(groups, lambda item: item[0])
         for part in _parts(group for _, group in items)
     )
-    report.datasets = len(writer.write_all(into, datasets))
+    return len(writer.write_all(into, datasets))
 
 
 def _kept(
@@ -201,62 +205,30 @@ def derive(
     step: dict[str, Any],
     metadata: dict[str, Any],
     *,
-    done: Callable[[int], None] = lambda groups: None,
     each: Callable[..., Iterable[Iterable[Group]]] = map,
-) -> int:
-    """Writes the changed groups of a folder into another, in order, each data set once it is full.
-
-    A command that was killed keeps the data sets that it had sealed, and continues after them when
-    it is started again.
+) -> None:
+    """Writes the changed groups of a folder into a new one, in order.
 
     Args:
         source: the folder.
-        output: the new folder; one that holds the beginning of the same copy is continued.
+        output: the new folder.
         changed: numbers of groups of the source to those groups, changed, in order and one at a
             time.
         step: a JSON value added to the data sets' `history`.
         metadata: takes the place of the data sets' own fields of these names.
-        done: called once with the number of groups that the output had before.
         each: calls `changed` for the groups of each data set, as `map` does.
 
-    Returns:
-        The number of groups written now.
-
     Raises:
-        UsageError: the output has other groups.
-        DataError: the source is empty, or a group cannot be read or written.
+        UsageError: the output exists.
+        DataError: the source is empty, or a group cannot be read or written. Nothing is written
+            then.
     """
-    if not len(source):
-        raise DataError(f"rollout folder {source.folder} has no groups")
-    finished = _finished(source, output, step)
-    done(finished)
     ends = itertools.accumulate(entry.groups for entry in source.datasets)
-    due = [
-        (entry, range(max(end - entry.groups, finished), end))
-        for entry, end in zip(source.datasets, ends, strict=True)
-        if end > finished
+    numbers = [
+        range(end - entry.groups, end) for entry, end in zip(source.datasets, ends, strict=True)
     ]
-    changes = each(changed, [numbers for _, numbers in due])
-    for (entry, _), groups in zip(due, changes, strict=True):
-        about = _provenance(entry, step, metadata)
-        for part in _parts(iter(groups)):
-            writer.write_all(output, [writer.DataSet(groups=part, **about)])
-    return len(source) - finished
-
-
-def _finished(source: reader.RolloutReader, output: str | Path, step: dict[str, Any]) -> int:
-    """Returns the number of groups of the source that the output has already, from the same
-    request.
-    """
-    if object_store.open_storage(output).is_new():
-        return 0
-    before = reader.read(output)
-    steps = [entry.metadata.get("history", [None])[-1] for entry in before.datasets]
-    same = len(before) <= len(source) and all(found == step for found in steps)
-    ends = {0, len(before) - 1} if len(before) else ()
-    if not same or any(before[n].group_id != source[n].group_id for n in ends):
-        raise UsageError(
-            f"{output} has other groups than the beginning of this copy: name a new folder"
-            " with --output"
-        )
-    return len(before)
+    changes = zip(source.datasets, each(changed, numbers), strict=True)
+    groups = (
+        (_provenance(entry, step, metadata), group) for entry, found in changes for group in found
+    )
+    _write(output, groups)

@@ -35,6 +35,13 @@ class Changes:
     counts: Counter[Change] = dataclasses.field(default_factory=Counter)
     failures: Counter[str] = dataclasses.field(default_factory=Counter)
 
+    def add(self, before: Group, now: Group) -> None:
+        """Counts the completions of a group as it was and as it is now."""
+        self.completions += now.num_completions
+        self.failures.update(count_failures([now.extra]))
+        pairs = zip(map(json_number, before.rewards), map(json_number, now.rewards), strict=True)
+        self.counts.update(pair for pair in pairs if pair[0] != pair[1])
+
 
 def reverify(
     folder: str | Path,
@@ -52,20 +59,21 @@ def reverify(
     Args:
         folder: the rollout folder. The verifier gets each group's question id, prompt and answer,
             and its completions' texts.
-        output: the new folder; one that holds the beginning of the same copy is continued.
+        output: the new folder.
         judge: the verifier.
         described: JSON fields for the copies' history; `reward` also becomes the data sets'.
         done: called now and then with the number of groups processed since.
         judges: that share the groups which are judged together, GROUPS_AT_ONCE each.
 
     Returns:
-        The changes in all groups, with those that the output had before.
+        The changes.
 
     Raises:
-        UsageError: the output holds something else.
+        UsageError: the output exists.
         DataError: the folder is empty or damaged.
     """
     source = rollouts.read(folder)
+    changes = Changes()
 
     def changed(numbers: range) -> Iterator[Group]:
         size = GROUPS_AT_ONCE * judges
@@ -75,18 +83,14 @@ def reverify(
                 [(Question(g.question_id, g.prompt, g.answer), g.texts) for g in groups]
             )
             for group, judged in zip(groups, judgements, strict=True):
-                yield _with(group, judged)
+                now = _with(group, judged)
+                changes.add(group, now)
+                yield now
             done(len(groups))
 
     step = {"operation": "reverify"} | described
     own = {"reward": described["reward"]} if "reward" in described else {}
-    derive(source, output, changed, step, own, done=done)
-    changes = Changes()
-    for before, now in zip(source, rollouts.read(output), strict=True):
-        changes.completions += now.num_completions
-        changes.failures.update(count_failures([now.extra]))
-        pairs = zip(map(json_number, before.rewards), map(json_number, now.rewards), strict=True)
-        changes.counts.update(pair for pair in pairs if pair[0] != pair[1])
+    derive(source, output, changed, step, own)
     return changes
 
 

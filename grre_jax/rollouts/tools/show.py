@@ -51,7 +51,6 @@ def totals(entries: tuple[Entry, ...]) -> dict[str, str]:
     failures = sum(entry.failures for entry in entries)
     rewards = sum(entry.reward_mean * (entry.completions - entry.failures) for entry in entries)
     versions = [entry.policy_version for entry in entries]
-    times = list(map(_time, entries))
     rows = {
         "data sets": f"{len(entries):,}, {sum(entry.bytes for entry in entries) / 2**20:,.1f} MiB",
         "groups": f"{sum(entry.groups for entry in entries):,}",
@@ -59,15 +58,15 @@ def totals(entries: tuple[Entry, ...]) -> dict[str, str]:
         "tokens": f"{sum(entry.tokens for entry in entries):,}",
         "mean reward": f"{rewards / max(completions - failures, 1):.4f}",
         "without a verdict": f"{failures:,} completions",
-        "policy versions": f"{_version(min(versions))} to {_version(max(versions))}",
-        "sealed (UTC)": f"{min(times)} to {max(times)}",
+        "policy versions": f"{min(versions)} to {max(versions)}",
+        "sealed (UTC)": f"{_time(entries[0])} to {_time(entries[-1])}",
         "writers": ", ".join(sorted({entry.writer for entry in entries})),
     }
     for key in dict.fromkeys(key for entry in entries for key in entry.metadata):
-        found = (_text(entry.metadata[key]) for entry in entries if key in entry.metadata)
-        values = list(dict.fromkeys(found))
-        more = f" and {len(values) - MOST_VALUES:,} more" if len(values) > MOST_VALUES else ""
-        rows[key.replace("_", " ")] = ", ".join(values[:MOST_VALUES]) + more
+        values = [entry.metadata[key] for entry in entries if key in entry.metadata]
+        different = list(dict.fromkeys(json.dumps(value) for value in values))
+        more = ", ..." if len(different) > MOST_VALUES else ""
+        rows[key.replace("_", " ")] = ", ".join(different[:MOST_VALUES]) + more
     return rows
 
 
@@ -120,7 +119,7 @@ def _print_group(number: int, entry: Entry, group: Group, width: int) -> None:
         values = _verdict(group, k) | {
             "ended": group.finish_reasons[k],
             "tokens": str(group.lengths[k]) if group.lengths[k] else "",
-            "version": _version(int(group.policy_version[k])),
+            "version": str(group.policy_version[k]),
             "source": (group.sources[k] or "policy") + " (expert)" * bool(group.is_expert[k]),
         }
         print("completion: " + ", ".join(f"{name} {value}" for name, value in values.items()))
@@ -158,13 +157,3 @@ def _nonempty(folder: str | os.PathLike[str]) -> RolloutReader:
 
 def _time(entry: Entry) -> str:
     return entry.created[:19].replace("T", " ")
-
-
-def _text(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(_text, value))
-    return json.dumps(value) if isinstance(value, dict) else str(value)
-
-
-def _version(version: int) -> str:
-    return "unknown" if version < 0 else str(version)

@@ -20,7 +20,6 @@ from grre_jax import json_files
 from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import encoding, writer
-from grre_jax.rollouts.storage import object_store
 from grre_jax.rollouts.tools import copying
 from grre_jax.rollouts.tools.exchange import rows, sources
 from grre_jax.storage.files import sha256
@@ -137,7 +136,7 @@ def import_rows(
         The names of the sealed data sets.
 
     Raises:
-        UsageError: a name in `mapping` that is no field, or a file that is already in the folder.
+        UsageError: a name in `mapping` that is no field.
         DataError: the file is missing or empty, or a row is wrong; the message names line, field
             and domain, and nothing is sealed.
 
@@ -162,7 +161,7 @@ def import_rows(
     names = _column_names(fields)
     path = Path(path).expanduser()
     found = sources.rows(path, kind)
-    source = _source(path, kind, folder)
+    source = _source(path, kind)
     provenance = {"task": task, "contains": list(contains)} | dict(metadata or {})
     if kind == "gsm8k-solutions":
         provenance |= _GSM8K_SOLUTIONS
@@ -173,8 +172,6 @@ def import_rows(
     def read() -> Iterator[tuple[str, rows.Row]]:
         for place, row in found:
             with _placed(place):
-                if kind == "gsm8k-solutions":
-                    row = sources.gsm8k_solutions(row, int(place.split()[-1]))
                 if "data_set" in row:
                     row |= {name: _parsed(row.get(name)) for name in ("data_set", "extra")}
                 if weights is not None:
@@ -249,21 +246,12 @@ def _column_names(fields: dict[str, str | None]) -> dict[str, str]:
     return names | columns
 
 
-def _source(path: Path, kind: str, folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Returns the provenance of a file, after a check that the folder does not have it yet."""
+def _source(path: Path, kind: str) -> dict[str, Any]:
+    """Returns the provenance of a file."""
     source = {"engine": "imported", "format": kind, "source_file": path.name}
     if kind == "datasets" and not path.exists():  # on the Hub
         return source
-    digest = " ".join(map(sha256, sources.files(path)))
-    storage = object_store.open_storage(folder)
-    for entry in storage.tail().new():
-        steps = (entry.metadata, *entry.metadata.get("history", []))
-        if any(step.get("source_sha256") == digest for step in steps):
-            raise UsageError(
-                f"{path} is already in {storage.root} as data set {entry.name}; use it,"
-                " or import into another folder."
-            )
-    return source | {"source_sha256": digest}
+    return source | {"source_sha256": " ".join(map(sha256, sources.files(path)))}
 
 
 def _with_components(
@@ -282,22 +270,21 @@ def _with_components(
         names: the field that a column is, as for `rows.renamed`.
 
     Raises:
-        ConfigError: a reward column is missing or not of numbers, or the file has none.
+        ConfigError: a reward column is missing or not of numbers.
     """
     weights = weights or {name: 1.0 for name in row if name.endswith("_reward")}
     has_total = any(names.get(column, column) == "reward" for column in row)
-    if not weights and not has_total:
-        domain = 'reward columns with their weights, --mapping {"components": {COLUMN: 1}}'
-        raise ConfigError("components", domain, sorted(row))
     values = {}
     for name in weights:
         value = row.get(name, "no such field")
         absent = value is None or value != value
         values[name] = math.nan if absent else float(checked(name, float | bool, value))
     terms = [weights[name] * value for name, value in values.items() if value == value]
-    total = {} if has_total else {"reward": sum(terms) if terms else math.nan}
     others = {name: value for name, value in row.items() if name not in weights}
-    return others | {"components": values} | total
+    others["components"] = values
+    if weights and not has_total:
+        others["reward"] = sum(terms) if terms else math.nan
+    return others
 
 
 def _gathered(found: Iterator[tuple[str, rows.Row]], by: str) -> Iterator[tuple[str, rows.Row]]:

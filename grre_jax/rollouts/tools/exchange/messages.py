@@ -1,11 +1,10 @@
-"""Chat messages and turns of imported rows: texts, and the tokens that the policy's chat template
+"""Chat messages of imported rows: texts, and the tokens that the policy's chat template
 renders.
 """
 
 import contextlib
 import itertools
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 from grre_jax.domains import ConfigError, checked
@@ -31,7 +30,7 @@ def texts(fields: dict[str, Any], tokenizer: "Tokenizer | None") -> dict[str, An
 
     Returns:
         `prompt` and `texts`; for messages that are not plain also their tokens and mask, and
-            `extra` with the messages; for trajectories the fields of their turns.
+            `extra` with the messages.
 
     Raises:
         ConfigError: the row needs a chat template, or the template does not show which tokens the
@@ -65,7 +64,7 @@ def texts(fields: dict[str, Any], tokenizer: "Tokenizer | None") -> dict[str, An
         made["texts"] = [other if text is None else text for text, other in pairs]
         stored = dict(zip(MESSAGE_FIELDS, (prompt, completions), strict=True))
         made["extra"] = fields["extra"] | stored
-    return made | _turns(fields | made, tokenizer)
+    return made
 
 
 def _decoded(fields: dict[str, Any], tokenizer: "Tokenizer") -> tuple[str, list[str]]:
@@ -79,13 +78,10 @@ def _decoded(fields: dict[str, Any], tokenizer: "Tokenizer") -> tuple[str, list[
                 raise ConfigError(name, f"ids below {size}, as the tokenizer has", token)
     prompt = list(map(int, fields["prompt_tokens"]))
     begins = bool(prompt) and prompt[0] == getattr(tokenizer, "bos_id", None)
-    spans = itertools.pairwise(itertools.accumulate(_lengths(fields), initial=0))
+    lengths = checked("lengths", tuple[int, ...], fields.get("lengths"))
+    spans = itertools.pairwise(itertools.accumulate(lengths, initial=0))
     completions = [list(map(int, fields["tokens"][start:end])) for start, end in spans]
     return tokenizer.decode(prompt[begins:]), list(map(tokenizer.decode, completions))
-
-
-def _lengths(fields: dict[str, Any]) -> tuple[int, ...]:
-    return checked("lengths", tuple[int, ...], fields.get("lengths"))
 
 
 def _tools(fields: dict[str, Any], shown: list[Text]) -> list[Message] | None:
@@ -182,47 +178,3 @@ def _plain(text: Text, role: str) -> str | None:
         return text
     alone = len(text) == 1 and text[0].keys() == {"role", "content"} and text[0]["role"] == role
     return text[0]["content"] if alone else None
-
-
-def _turns(fields: dict[str, Any], tokenizer: "Tokenizer | None") -> dict[str, Any]:
-    """Returns the places and rewards of a group's turns, the last of which has the completion's
-    reward; none for a group without observations or a tokenizer, or with other texts.
-    """
-    mask = fields.get("mask", ())
-    if tokenizer is None or "tokens" not in fields or "turn_counts" in fields or all(mask):
-        return {}
-    turns: dict[str, list[Any]] = {"turn_counts": [], "turn_tokens": [], "turn_texts": []}
-    rewards: list[float] = []
-    ends = itertools.accumulate(_lengths(fields), initial=0)
-    for k, (start, end) in enumerate(itertools.pairwise(ends)):
-        ids = list(map(int, fields["tokens"][start:end]))
-        text = fields["texts"][k]
-        spans = _spans(ids, mask[start:end], tokenizer.eos_ids)
-        count = len(spans) // 2
-        if spans == [0, len(ids)]:
-            characters = [0, len(text)]
-        elif tokenizer.decode(ids) == text:
-            characters = [len(tokenizer.decode(ids[:place])) for place in spans]
-        else:
-            return {}
-        turns["turn_counts"].append(count)
-        turns["turn_tokens"] += spans
-        turns["turn_texts"] += characters
-        total = fields["rewards"][k]
-        known = isinstance(total, int | float) and not math.isnan(total)
-        rewards += [*[0.0] * (count - 1), total if known else 0.0][:count]
-    return turns | {"turn_rewards": rewards}
-
-
-def _spans(ids: list[int], mask: list[int], end_ids: tuple[int, ...]) -> list[int]:
-    """Returns start and end of each turn, one after the other: tokens of the policy's in a row, up
-    to an end token.
-    """
-    spans: list[int] = []
-    for place, written in enumerate(mask):
-        continues = place > 0 and mask[place - 1] and ids[place - 1] not in end_ids
-        if written and not continues:
-            spans += [place, place]
-        if written:
-            spans[-1] = place + 1
-    return spans

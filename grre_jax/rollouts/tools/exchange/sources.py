@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from grre_jax import json_files
-from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError
+from grre_jax.json_files import json_lines, require
 from grre_jax.rollouts.tools.exchange.rows import Row
 
 Rows = Iterator[tuple[str, Row]]
@@ -44,7 +43,10 @@ def rows(path: Path, kind: str) -> Rows:
         return ((place, demonstration(record, place)) for place, record in located)
     if paths[0].suffix in (".parquet", ".arrow"):
         return _numbered(path, itertools.chain.from_iterable(map(stored_records.table_rows, paths)))
-    return _json_lines(path)
+    lines = _json_lines(path)
+    if kind == "gsm8k-solutions":
+        return ((place, _gsm8k_solutions(place, row)) for place, row in lines)
+    return lines
 
 
 def files(path: Path) -> list[Path]:
@@ -69,28 +71,28 @@ def files(path: Path) -> list[Path]:
     return found
 
 
-def gsm8k_solutions(row: Row, number: int) -> Row:
+def _gsm8k_solutions(where: str, row: Row) -> Row:
     """Returns a line of GSM8K's example_model_solutions.jsonl as a row: a question with the
     solutions of GSM8K_MODELS.
 
     Args:
+        where: its location.
         row: the line's object.
-        number: of the line, from 1.
 
     Raises:
-        ConfigError: a field is missing or wrong.
+        DataError: a field is missing or wrong.
     """
     others = dict(row)
     completions = []
     for model in GSM8K_MODELS:
-        solution = checked(model, dict[str, Any], others.pop(model, None))
-        correct = checked(f"{model}.is_correct", bool, solution.get("is_correct"))
-        text = checked(f"{model}.solution", str, solution.get("solution"))
-        completions.append({"text": text, "reward": correct, "source": model})
-    truth = checked("ground_truth", str, row.get("ground_truth"))
+        solution = require(others.pop(model, None), dict[str, Any], where, f"field {model}")
+        correct = require(solution.get("is_correct"), bool, where, f"field {model}.is_correct")
+        completions.append({"text": solution.get("solution"), "reward": correct, "source": model})
+    truth = require(row.get("ground_truth"), str, where, "field ground_truth")
     answer = re.search(r"A:\s*(-?[\d,]*\.?\d+)\s*$", truth)
     if answer is None:
-        raise ConfigError("ground_truth", "a text with 'A:' and a number at its end", truth)
+        raise DataError(f"{where}: field ground_truth: expected 'A:' and a number at its end")
+    number = int(where.split()[-1])
     return {
         "group_id": f"gsm8k-solutions:{number}",
         "question_id": f"gsm8k/test/{number - 1}",
@@ -103,7 +105,7 @@ def gsm8k_solutions(row: Row, number: int) -> Row:
 
 def _json_lines(path: Path) -> Rows:
     with open(path, "rb") as file:
-        yield from json_files.json_lines(file, path)
+        yield from json_lines(file, path)
 
 
 def _numbered(path: Path, records: Iterable[Row]) -> Rows:

@@ -50,7 +50,7 @@ TRL = [  # columns, the mapping, and the rewards or the field that is refused
     ({"n": [7, 6]}, {"components": "n"}, "components"),
     ({"n": [7, 6]}, {"components": {"n": "1"}}, "components"),
     ({"n": [7, 6]}, {"components": {"n": True}}, "components"),
-    ({"n": [7, 6], "seed": [1, 2]}, {}, "components: .*'n'"),  # which may be meant
+    ({"n": [7, 6], "seed": [1, 2]}, {}, "reward"),
     ({"n": [7, 6]}, {"components": {"m": 1}}, "m"),
     (TWO, {"components": {"a_reward": 0.5, "b_reward": 1}}, [1, 1.1, 2.1, 2.2]),
     (TWO, {"components": {"b_reward": 1}}, [0, 1.1, 1.1, 2.2]),  # ties aside

@@ -79,15 +79,6 @@ def test_lines_of_verl(tmp_path):
     assert second.extra["completions"] == [{"acc": 0}, {"acc": 1}]
 
 
-def test_the_same_file_is_not_imported_twice(tmp_path):
-    path = write_lines(tmp_path / "a.jsonl", LINE)
-    name = rollouts.import_jsonl(path, tmp_path / "r")
-    with pytest.raises(UsageError, match=name):
-        rollouts.import_jsonl(path, tmp_path / "r")
-    rollouts.import_jsonl(write_lines(tmp_path / "b.jsonl", LINE, LINE), tmp_path / "r")
-    assert len(rollouts.read(tmp_path / "r")) == 3
-
-
 def test_gsm8k_solutions(tmp_path):
     lines = solution("1,234", (True, False, True, True)), solution("-5", (False,) * 4)
     path = write_lines(tmp_path / "s.jsonl", *lines)
