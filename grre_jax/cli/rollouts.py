@@ -14,7 +14,6 @@ from grre_jax.errors import UsageError
 if TYPE_CHECKING:
     from grre_jax.rollouts.tools.copying import CopyReport
     from grre_jax.rollouts.tools.rescore import Scorer
-    from grre_jax.rollouts.tools.reverify import Changes
 
 MOST_LISTED = 20  # of changes of rewards
 
@@ -277,14 +276,8 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
             judge = make_judge(judged, spec, processes=fields.verify_processes, **options)
         with contextlib.closing(judge):
             changes = reverify(folder, output, judge, described, done=done, judges=count)
-    _print_changes(changes)
-    print(f"wrote {output}")
-
-
-def _print_changes(changes: Changes) -> None:
-    """Prints the commonest changes of rewards, and failures of the verifier."""
     for (before, now), number in changes.counts.most_common(MOST_LISTED):
         print(f"{number:,} from {before} to {now}")
     for name, number in changes.failures.items():
         print(f"{name.replace('_', ' ')}: {number:,}")
-    print(f"{changes.counts.total():,} of {changes.completions:,} rewards changed")
+    print(f"{changes.counts.total():,} of {changes.completions:,} rewards changed: {output}")

@@ -213,18 +213,6 @@ class Group:
         size = count if name in ("lengths", "policy_version", "is_expert") else 0
         return np.full(size, -1 if name == "policy_version" else 0, field.kind)
 
-    @property
-    def truncation(self) -> dict[str, float]:
-        """Truncation settings by name, with those in `extra["sampling_params"]`."""
-        others = self.extra.get("sampling_params")
-        settings = {"top_k": self.top_k, "top_p": self.top_p, "min_p": self.min_p}
-        return settings | (others if isinstance(others, dict) else {})
-
-    @property
-    def truncated(self) -> bool:
-        """True if some tokens could not be drawn."""
-        return self.truncation != {"top_k": 0, "top_p": 1, "min_p": 0}
-
     def validate(self) -> None:
         """Checks every field's shape and domain.
 

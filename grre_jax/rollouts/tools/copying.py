@@ -21,8 +21,6 @@ from grre_jax.rollouts.manifest import CorruptShard
 from grre_jax.rollouts.schema import Group
 from grre_jax.rollouts.storage import object_store
 
-GROUPS_PER_DATASET = 4096  # about 100 MB at 8 completions of 256 tokens
-
 Placed = tuple[dict[str, Any], Group]  # fields of the group's data set, and the group
 
 
@@ -85,7 +83,7 @@ def merge(
         return not duplicate
 
     report = CopyReport(object_store.open_storage(into).root)
-    _copy(folders, into, step, is_new, report, skip_damaged)
+    report.datasets = _write(into, _kept(folders, step, is_new, report, skip_damaged))
     return report
 
 
@@ -119,21 +117,9 @@ def filter(
         (2, 1, ['1+1='])
     """
     report = CopyReport(object_store.open_storage(into).root)
-    _copy([folder], into, {"operation": "filter", "kept": described}, keep, report)
+    step = {"operation": "filter", "kept": described}
+    report.datasets = _write(into, _kept([folder], step, keep, report, skip_damaged=False))
     return report
-
-
-def _copy(
-    folders: Sequence[str | os.PathLike[str]],
-    into: str | os.PathLike[str],
-    step: dict[str, Any],
-    keep: Callable[[Group], bool],
-    report: CopyReport,
-    skip_damaged: bool = False,
-) -> None:
-    """Copies the groups for which `keep` is True into a new folder."""
-    readers = [reader.read(folder) for folder in folders]
-    report.datasets = _write(into, _kept(readers, step, keep, report, skip_damaged))
 
 
 def _write(into: str | os.PathLike[str], groups: Iterable[Placed]) -> int:
@@ -141,16 +127,17 @@ def _write(into: str | os.PathLike[str], groups: Iterable[Placed]) -> int:
     storage = object_store.open_storage(into)
     if not storage.is_new():
         raise UsageError(f"{storage.root} exists already; name a new folder with --output.")
-    datasets = (
-        writer.DataSet(groups=part, **about)
-        for about, items in itertools.groupby(groups, lambda item: item[0])
-        for part in _parts(group for _, group in items)
-    )
-    return len(writer.write_all(into, datasets))
+    return len(writer.write_all(into, datasets(groups)))
+
+
+def datasets(groups: Iterable[Placed]) -> Iterator[writer.DataSet]:
+    """Yields the data sets of groups: consecutive ones whose data sets' fields agree."""
+    for about, items in itertools.groupby(groups, lambda item: item[0]):
+        yield writer.DataSet(groups=(group for _, group in items), **about)
 
 
 def _kept(
-    readers: Iterable[reader.RolloutReader],
+    folders: Sequence[str | os.PathLike[str]],
     step: dict[str, Any],
     keep: Callable[[Group], bool],
     report: CopyReport,
@@ -159,7 +146,8 @@ def _kept(
     """Yields the groups that are copied. Damage is added to the report with `skip_damaged`, and
     raised otherwise.
     """
-    for opened in readers:
+    for folder in folders:
+        opened = reader.read(folder)
         for number in range(len(opened)):
             report.read += 1
             try:
@@ -190,12 +178,6 @@ def _provenance(
 def with_step(metadata: dict[str, Any], step: dict[str, Any]) -> dict[str, Any]:
     """Returns metadata with a further step in its history."""
     return metadata | {"history": [*metadata.get("history", []), step]}
-
-
-def _parts(groups: Iterator[Group]) -> Iterator[Iterator[Group]]:
-    """Yields the groups of each data set, which are taken before the next ones."""
-    for first in groups:
-        yield itertools.chain([first], itertools.islice(groups, GROUPS_PER_DATASET - 1))
 
 
 def derive(

@@ -10,7 +10,7 @@ import numpy as np
 from grre_jax.console import make_console, make_table
 from grre_jax.errors import DataError
 from grre_jax.rollouts.manifest import Entry
-from grre_jax.rollouts.reader import RolloutReader, read
+from grre_jax.rollouts.reader import read
 from grre_jax.rollouts.schema import LOGPROB_FIELDS, Group
 from grre_jax.rollouts.views import pieces
 from grre_jax.tasks.judging import FIELD, REASONS
@@ -29,7 +29,9 @@ def info(folder: str | os.PathLike[str], last: int = 10) -> None:
         DataError: the folder cannot be read.
     """
     console = make_console()
-    entries = _nonempty(folder).datasets
+    entries = read(folder).datasets
+    if not entries:
+        raise DataError(f"Rollout folder {folder} has no data sets.")
     console.print(make_table((), totals(entries).items()))
     rows = [
         (
@@ -90,7 +92,7 @@ def show(
     Raises:
         DataError: the folder cannot be read, or no group fits.
     """
-    reader = _nonempty(folder)
+    reader = read(folder)
     numbers = range(len(reader))[start:]
     selected = ((number, group) for number in numbers if keep(group := reader[number]))
     shown = list(itertools.islice(selected, count))
@@ -138,21 +140,6 @@ def _verdict(group: Group, k: int) -> dict[str, str]:
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[:width] + f"… ({len(text) - width:,} more)"
-
-
-def _nonempty(folder: str | os.PathLike[str]) -> RolloutReader:
-    """Opens a rollout folder that has at least one data set.
-
-    Raises:
-        DataError: it does not, or cannot be read.
-    """
-    reader = read(folder)
-    if not reader.datasets:
-        raise DataError(
-            f"Rollout folder {reader.folder} has no data sets; sample some with `grre train`, or"
-            " use `grre rollouts import`."
-        )
-    return reader
 
 
 def _time(entry: Entry) -> str:

@@ -197,11 +197,7 @@ def import_rows(
                 writer.check_version(group, about["policy_version"])
             yield about, group
 
-    datasets = (
-        writer.DataSet(groups=(group for _, group in items), **about)
-        for about, items in itertools.groupby(groups(), lambda item: item[0])
-    )
-    return writer.write_all(folder, datasets)
+    return writer.write_all(folder, copying.datasets(groups()))
 
 
 def _former(

@@ -46,11 +46,15 @@ def texts(fields: dict[str, Any], tokenizer: "Tokenizer | None") -> dict[str, An
     prompt = _text("prompt", prompt)
     numbered = enumerate(checked("texts", list, completions))
     completions = [_text(f"completions[{k}].text", text) for k, text in numbered]
-    tools = _tools(fields, [prompt, *completions])
+    tools = None if has_tokens else fields["extra"].get("tools")
+    if any(isinstance(text, list) for text in (prompt, *completions)):
+        checked("tools", tuple[dict[str, Any], ...] | None, tools)
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        tools = None  # beside texts
     plain_prompt = _plain(prompt, "user")
     plain_texts = [_plain(text, "assistant") for text in completions]
     made: dict[str, Any] = {"prompt": plain_prompt, "texts": plain_texts}
-    if plain_prompt is None or None in plain_texts or (tools and not has_tokens):
+    if plain_prompt is None or None in plain_texts or tools:
         if not getattr(tokenizer, "has_template", False):
             domain = "text, or --tokenizer FOLDER with a chat template beside messages and tools"
             raise ConfigError("texts", domain, [prompt, completions])
@@ -84,16 +88,6 @@ def _decoded(fields: dict[str, Any], tokenizer: "Tokenizer") -> tuple[str, list[
     return tokenizer.decode(prompt[begins:]), list(map(tokenizer.decode, completions))
 
 
-def _tools(fields: dict[str, Any], shown: list[Text]) -> list[Message] | None:
-    """Returns the definitions of tools for the template, None for none."""
-    tools = fields["extra"].get("tools")
-    is_chat = any(isinstance(text, list) for text in shown) and "tokens" not in fields
-    definitions = isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
-    if is_chat and tools is not None and not definitions:
-        raise ConfigError("tools", "a list of objects", tools)
-    return [_present(tool) for tool in tools] if definitions else None
-
-
 def _present(fields: Message) -> Message:
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -109,6 +103,7 @@ def _tokens(
     if isinstance(prompt, str) and tokenizer.mark_in(prompt):
         domain = "text to which no chat template was applied, or messages"
         raise ConfigError("prompt", domain, prompt)
+    tools = [_present(tool) for tool in tools or ()] or None
     before = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
     reasons = fields.get("finish_reasons") or [""] * len(completions)
     encoded = []
