@@ -3,7 +3,7 @@
 
 The provenance of data sets is copied too: the writer, the policy version and the metadata of a
 copy are its source's, and `history` gets an entry for the copy. Groups are read and written one at
-a time. Fields of a newer minor version of the schema are left out, with a warning.
+a time.
 """
 
 import dataclasses
@@ -83,7 +83,8 @@ def merge(
         return not duplicate
 
     report = CopyReport(object_store.open_storage(into).root)
-    report.datasets = _write(into, _kept(folders, step, is_new, report, skip_damaged))
+    groups = _kept(folders, step, is_new, report, skip_damaged)
+    report.datasets = _write(into, datasets(groups))
     return report
 
 
@@ -118,16 +119,17 @@ def filter(
     """
     report = CopyReport(object_store.open_storage(into).root)
     step = {"operation": "filter", "kept": described}
-    report.datasets = _write(into, _kept([folder], step, keep, report, skip_damaged=False))
+    groups = _kept([folder], step, keep, report, skip_damaged=False)
+    report.datasets = _write(into, datasets(groups))
     return report
 
 
-def _write(into: str | os.PathLike[str], groups: Iterable[Placed]) -> int:
-    """Writes groups into a new folder; returns the number of its data sets."""
+def _write(into: str | os.PathLike[str], copies: Iterable[writer.DataSet]) -> int:
+    """Writes data sets into a new folder; returns their number."""
     storage = object_store.open_storage(into)
     if not storage.is_new():
         raise UsageError(f"{storage.root} exists already; name a new folder with --output.")
-    return len(writer.write_all(into, datasets(groups)))
+    return len(writer.write_all(into, copies))
 
 
 def datasets(groups: Iterable[Placed]) -> Iterator[writer.DataSet]:
@@ -210,7 +212,8 @@ def derive(
         range(end - entry.groups, end) for entry, end in zip(source.datasets, ends, strict=True)
     ]
     changes = zip(source.datasets, each(changed, numbers), strict=True)
-    groups = (
-        (_provenance(entry, step, metadata), group) for entry, found in changes for group in found
+    copies = (
+        writer.DataSet(groups=groups, **_provenance(entry, step, metadata))
+        for entry, groups in changes
     )
-    _write(output, groups)
+    _write(output, copies)
