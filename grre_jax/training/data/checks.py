@@ -133,7 +133,8 @@ def check_group(objective: Objective, temperature: float, group: Group, where: s
     if over > ROUNDING:
         raise DataError(
             f"{where}: expected behavior_logprobs over the full vocabulary, at most those of the"
-            f" truncated distribution, got a token {over:.3g} above. {fix}"
+            f" truncated distribution (top_k {group.top_k}, top_p {group.top_p}, min_p"
+            f" {group.min_p}), got a token {over:.3g} above. {fix}"
         )
 
 
