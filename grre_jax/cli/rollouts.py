@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from grre_jax.cli.arguments import add_command
 from grre_jax.console import progress_bar
+from grre_jax.domains import Positive
 from grre_jax.errors import UsageError
 
 if TYPE_CHECKING:
     from grre_jax.rollouts.tools.copying import CopyReport
     from grre_jax.rollouts.tools.rescore import Scorer
-    from grre_jax.rollouts.tools.reverify import Changes
 
-MOST_LISTED = 20  # of changed rewards, duplicates and other files
+MOST_LISTED = 20  # of changes of rewards
 
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
@@ -29,7 +28,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         add_command(actions, run, computes=run in (verify, rescore))
 
 
-def info(folder: str, *, last: int = 10) -> None:
+def info(folder: str, *, last: Positive = 10) -> None:
     """Print the contents of a rollout folder.
 
     Args:
@@ -42,13 +41,7 @@ def info(folder: str, *, last: int = 10) -> None:
 
 
 def show(
-    folder: str,
-    *,
-    count: int = 3,
-    start: int = 0,
-    by: Literal["stored", "reward", "worst"] = "stored",
-    width: int = 300,
-    where: str = "True",
+    folder: str, *, count: Positive = 3, start: int = 0, width: Positive = 300, where: str = "True"
 ) -> None:
     """Print groups.
 
@@ -56,45 +49,29 @@ def show(
         folder: a rollout folder.
         count: number of groups.
         start: number of the first group; negative from the end.
-        by: as stored, or best or worst mean reward first.
         width: characters of a text before it is cut.
         where: only groups of which this Python expression holds, as of filter.
     """
     from grre_jax.rollouts.tools.expression import predicate
     from grre_jax.rollouts.tools.show import show
 
-    show(folder, count, start=start, by=by, keep=predicate(where), width=width)
+    show(folder, count, start=start, keep=predicate(where), width=width)
 
 
-def verify(folder: str, *, deep: bool = False) -> int:
+def verify(folder: str) -> int:
     """Check every checksum and record; status 1 if damaged.
 
     Args:
         folder: a rollout folder.
-        deep: also find log-probs that no policy can have given, by their values and relations.
     """
-    from grre_jax.console import make_console
-    from grre_jax.rollouts.tools.show import print_plain, size
     from grre_jax.rollouts.tools.verify import verify
 
-    console = make_console()
-    report = verify(folder, deep=deep)
+    report = verify(folder)
     for problem in report.problems:
-        print_plain(console, f"damaged: {problem}", "red")
-    for kind, names in (
-        ("duplicate, of which the first counts", report.duplicates),
-        ("ignored, not in the manifest", report.ignored),
-        ("being written, or left by a killed writer", report.incomplete),
-    ):
-        for name in names[:MOST_LISTED]:
-            print_plain(console, f"{kind}: {name}", "yellow")
-        if len(names) > MOST_LISTED:
-            print_plain(console, f"{kind}: {len(names) - MOST_LISTED:,} more", "yellow")
-    damage = f"{len(report.problems)} problem(s), {report.intact_groups:,} groups intact"
-    print_plain(
-        console,
-        f"{report.folder}: {report.datasets:,} data sets, {report.groups:,} groups,"
-        f" {size(report.bytes)}: {damage if report.problems else 'all intact'}",
+        print(f"damaged: {problem}")
+    print(
+        f"{report.folder}: {report.intact_groups:,} of {report.groups:,} groups in"
+        f" {report.datasets:,} data sets are intact, {len(report.problems)} problem(s)."
     )
     return 1 if report.problems else 0
 
@@ -153,11 +130,11 @@ def export(folder: str, path: str) -> None:
 
 
 def import_(
-    kind: Literal["jsonl", "parquet", "datasets", "trl", "verl", "gsm8k-solutions"],
+    kind: Literal["jsonl", "parquet", "datasets", "trl", "verl", "toolace", "gsm8k-solutions"],
     path: str,
     folder: str,
     *,
-    mapping: str | None = None,
+    mapping: dict[str, Any] | None = None,
     tokenizer: str | None = None,
     system_prompt: str | None = None,
     template_arguments: dict[str, Any] | None = None,
@@ -169,66 +146,43 @@ def import_(
 
     jsonl, parquet: a group or a completion a row; datasets: the same, of a folder of
     datasets.save_to_disk or NAME:SPLIT on the Hub; trl: completions that its trainers logged; verl:
-    lines of its rollout_data_dir; gsm8k-solutions: GSM8K's example_model_solutions.jsonl.
+    lines of its rollout_data_dir; toolace: its data.json, as demonstrations; gsm8k-solutions:
+    GSM8K's example_model_solutions.jsonl.
 
     Args:
         kind: what the file is.
         path: the file, folder or name.
         folder: the rollout folder to write.
-        mapping: file with a JSON object of the columns' names: {"prompt": "question", "reward":
-            "score"} and, of trl, the reward columns' weights: {"components": {"accuracy": 1}}.
+        mapping: the columns' names as JSON: {"prompt": "question", "reward": "score"} and, of trl,
+            the reward columns' weights: {"components": {"accuracy": 1}}.
         tokenizer: folder of the policy's tokenizer, which renders chat messages and made the tokens
             that rows have.
         system_prompt: goes before chat prompts that begin with none, as model.system_prompt.
         template_arguments: variables of the chat template as JSON, as model.template_arguments.
-        template_date: YYYY-MM-DD, as model.template_date; today if not given.
+        template_date: YYYY-MM-DD, as model.template_date.
         task: the task's name, where rows have none.
         contains: benchmark split that the questions come from: gsm8k/test.
     """
     from grre_jax import rollouts
-    from grre_jax.rollouts.tools.show import totals
 
-    options: dict[str, Any] = {"mapping": _mapping(mapping)} if mapping else {}
+    loaded = None
     if tokenizer is not None:
         from grre_jax.tasks import load_tokenizer
-        from grre_jax.tasks.tokenizers.chat import today
 
-        load = partial(
-            load_tokenizer, tokenizer, system_prompt, template_arguments=template_arguments or {}
+        loaded = load_tokenizer(
+            tokenizer,
+            system_prompt,
+            template_arguments=template_arguments or {},
+            date=template_date,
         )
-        loaded = load(date=template_date)
-        if getattr(loaded, "reads_date", False) and not template_date:
-            loaded = load(date=today())  # so that the fingerprint has it
-        options["tokenizer"] = loaded
     elif system_prompt is not None or template_arguments or template_date:
         raise UsageError("--system-prompt, --template-*: expected --tokenizer beside them")
-    if kind != "gsm8k-solutions":
-        names = rollouts.import_rows(kind, path, folder, task=task, contains=contains, **options)
-    elif options or task or contains:
-        raise UsageError(f"{kind}: expected no --mapping, --tokenizer, --task or --contains")
-    else:
-        names = [rollouts.import_gsm8k_solutions(path, folder)]
-    entries = tuple(entry for entry in rollouts.read(folder).datasets if entry.name in names)
-    total = totals(entries)
-    print(
-        f"Imported {total['groups']} groups, {total['completions']} completions, mean reward"
-        f" {total['mean reward']}, as {total['data sets']} of {folder}: {', '.join(names[:3])}"
+    names = rollouts.import_rows(
+        kind, path, folder, mapping=mapping, task=task, contains=contains, tokenizer=loaded
     )
-    if splits := total.get("contains"):
-        print(f"Questions of {splits}: a model trained on them has seen that split.")
-
-
-def _mapping(path: str) -> dict[str, Any]:
-    """Returns the column names of a JSON file, by field."""
-    from pathlib import Path
-
-    from grre_jax.domains import parse
-
-    try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--mapping {path}: cannot be read ({error}).") from error
-    return parse(f"--mapping {path}", dict[str, Any], text)
+    entries = [entry for entry in rollouts.read(folder).datasets if entry.name in names]
+    groups = sum(entry.groups for entry in entries)
+    print(f"Imported {groups:,} groups as {len(names):,} data sets of {folder}.")
 
 
 def rescore(
@@ -245,8 +199,7 @@ def rescore(
 ) -> None:
     """Add log-probs of stored completions under a checkpoint.
 
-    For data that has none, or as those of a reference or proximal policy. A copy that was
-    interrupted continues where it stopped.
+    For data that has none, or as those of a reference or proximal policy.
 
     Args:
         folder: a rollout folder.
@@ -267,8 +220,8 @@ def rescore(
     scorer = _scorer(model, dtype, compute_dtype)
     load = (_scorer, model, dtype, compute_dtype)
     with ray_cluster.connected(cluster) as ray, progress_bar(total, "groups") as done:
-        count = rescore(folder, output, scorer, request, done=done, ray=ray, load=load)
-    print(f"scored {count:,} of {total:,} groups under {model} as {as_} log-probs: {output}")
+        rescore(folder, output, scorer, request, done=done, ray=ray, load=load)
+    print(f"scored {total:,} groups under {model} as {as_} log-probs: {output}")
 
 
 def _scorer(model: str, dtype: str, compute_dtype: str) -> Scorer:
@@ -323,16 +276,8 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
             judge = make_judge(judged, spec, processes=fields.verify_processes, timeout=timeout)
         with contextlib.closing(judge):
             changes = reverify(folder, output, judge, described, done=done, judges=count)
-    _print_changes(changes)
-    print(f"wrote {output}")
-
-
-def _print_changes(changes: Changes) -> None:
-    """Prints changed rewards with their numbers and examples, and failures of the verifier."""
     for (before, now), number in changes.counts.most_common(MOST_LISTED):
-        print(f"{number:,} from {before} to {now}: {', '.join(changes.examples[before, now])}")
-    if len(changes.counts) > MOST_LISTED:
-        print(f"and {len(changes.counts) - MOST_LISTED:,} rarer changes")
+        print(f"{number:,} from {before} to {now}")
     for name, number in changes.failures.items():
         print(f"{name.replace('_', ' ')}: {number:,}")
-    print(f"{changes.counts.total():,} of {changes.completions:,} rewards changed")
+    print(f"{changes.counts.total():,} of {changes.completions:,} rewards changed: {output}")

@@ -13,8 +13,6 @@ shuffled; TensorFlow never is.
 from grre_jax.rollouts.dataset import TrainingOrder as TrainingOrder
 from grre_jax.rollouts.dataset import arranged as arranged
 from grre_jax.rollouts.encoding import CorruptRecord as CorruptRecord
-from grre_jax.rollouts.encoding import from_record as from_record
-from grre_jax.rollouts.encoding import to_record as to_record
 from grre_jax.rollouts.manifest import CorruptManifest as CorruptManifest
 from grre_jax.rollouts.manifest import CorruptShard as CorruptShard
 from grre_jax.rollouts.manifest import Entry as Entry
@@ -27,9 +25,6 @@ from grre_jax.rollouts.tools.copying import CopyReport as CopyReport
 from grre_jax.rollouts.tools.copying import filter as filter
 from grre_jax.rollouts.tools.copying import merge as merge
 from grre_jax.rollouts.tools.exchange.exporters import export as export
-from grre_jax.rollouts.tools.exchange.importers import (
-    import_gsm8k_solutions as import_gsm8k_solutions,
-)
 from grre_jax.rollouts.tools.exchange.importers import import_jsonl as import_jsonl
 from grre_jax.rollouts.tools.exchange.importers import import_rows as import_rows
 from grre_jax.rollouts.tools.expression import predicate as predicate

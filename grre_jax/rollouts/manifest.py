@@ -10,11 +10,12 @@ that fails its checksum is refused by its number.
 
 import dataclasses
 import fcntl
+import itertools
 import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from grre_jax.errors import DataError
@@ -144,14 +145,10 @@ class Tail:
     Args:
         shown: the manifest's name in messages.
         read: returns the manifest.
-
-    Attributes:
-        unfinished: True if the last line was being written, or was never finished.
     """
 
     def __init__(self, shown: str, read: Callable[[], bytes]) -> None:
         self.shown = shown
-        self.unfinished = False
         self._read = read
         self._offset = self._lines = 0
 
@@ -183,34 +180,27 @@ class Tail:
             return
         *lines, rest = content[self._offset :].split(b"\n")
         end = len(content) - len(rest)
-        self.unfinished = bool(rest)
         if _FINISHED.search(rest):
             lines.append(rest)
             end = len(content)
-            self.unfinished = False
         lines = list(filter(None, lines))
-        yield from parsed(lines, f"{self.shown}, line ", self._lines + 1)
+        for number, line in enumerate(lines, self._lines + 1):
+            yield parsed(line, f"{self.shown}, line {number}")
         self._offset = end
         self._lines += len(lines)
 
 
-def parsed(
-    lines: Iterable[bytes], location: str, first: int = 1
-) -> Iterator[Entry | CorruptManifest]:
-    """Yields the entries of consecutive lines, and the error of a damaged line in its place.
+def parsed(line: bytes, location: str) -> Entry | CorruptManifest:
+    """Returns the entry of a line, or the error if it is damaged.
 
     Args:
-        lines: without newlines.
-        location: name of a line in messages, without its number.
-        first: number of the first line.
+        line: without its newline.
+        location: of the line, in messages.
     """
-    return (_parsed(line, f"{location}{number}") for number, line in enumerate(lines, first))
-
-
-def _parsed(line: bytes, location: str) -> Entry | CorruptManifest:
     try:
         fields = _checked(line)
-        version, major = fields["schema_version"], schema.SCHEMA_VERSION.split(".")[0]
+        version = fields["schema_version"]
+        major = schema.SCHEMA_VERSION.split(".")[0]
         if version.split(".")[0] != major:
             return CorruptManifest(
                 f"{location}: its data set has schema version {version}, and this version of"
@@ -226,9 +216,8 @@ def _parsed(line: bytes, location: str) -> Entry | CorruptManifest:
         names = [field.name for field in dataclasses.fields(Entry) if field.name in fields]
         return Entry(**{name: fields[name] for name in names})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else error
         return CorruptManifest(
-            f"{location}: damaged manifest entry ({reason}); restore the line from a copy, or"
+            f"{location}: damaged manifest entry ({error!r}); restore the line from a copy, or"
             " delete it: its data set then no longer counts, and the others do."
         )
 
@@ -246,15 +235,11 @@ def _checked(line: bytes) -> dict[str, Any]:
 
 def runs(positions: list[int]) -> tuple[tuple[int, int], ...]:
     """Returns positions in record order as runs (first, count) of consecutive ones, or of -1."""
-    found: list[list[int]] = []
-    for position in positions:
-        first, count = found[-1] if found else (0, 0)
-        follows = position == (first + count if first >= 0 else -1) and count > 0
-        if follows:
-            found[-1][1] += 1
-        else:
-            found.append([position, 1])
-    return tuple((first, count) for first, count in found)
+    listed = itertools.groupby(
+        enumerate(positions), lambda item: item[1] - item[0] if item[1] >= 0 else "imported"
+    )
+    runs = (list(items) for _, items in listed)
+    return tuple((items[0][1], len(items)) for items in runs)
 
 
 def to_line(entry: Entry) -> bytes:

@@ -184,8 +184,7 @@ class Group:
         if kind in ("components", "extra"):
             self._check(isinstance(value, dict), name, "a dict", value)
         if kind == "components":
-            rows = value.items()
-            return {str(key): self._array(f"{name}[{key!r}]", row, np.float32) for key, row in rows}
+            return {str(key): self._array(name, row, np.float32) for key, row in value.items()}
         if kind in ("text", "extra"):
             return value
         if value is None:
@@ -213,18 +212,6 @@ class Group:
             return np.ones(len(self.tokens), np.uint8)
         size = count if name in ("lengths", "policy_version", "is_expert") else 0
         return np.full(size, -1 if name == "policy_version" else 0, field.kind)
-
-    @property
-    def truncation(self) -> dict[str, float]:
-        """Truncation settings by name, with those in `extra["sampling_params"]`."""
-        others = self.extra.get("sampling_params")
-        settings = {"top_k": self.top_k, "top_p": self.top_p, "min_p": self.min_p}
-        return settings | (others if isinstance(others, dict) else {})
-
-    @property
-    def truncated(self) -> bool:
-        """True if some tokens could not be drawn."""
-        return self.truncation != {"top_k": 0, "top_p": 1, "min_p": 0}
 
     def validate(self) -> None:
         """Checks every field's shape and domain.
@@ -258,8 +245,8 @@ class Group:
         domain = f"finite numbers, or NaN where extra[{FIELD!r}] has the reason"
         self._check(fits.all(), "rewards", domain, self.rewards)
         for name, row in self.components.items():
-            domain = "finite numbers, or NaN where a component does not apply"
-            self._check(not np.isinf(row).any(), f"components[{name!r}]", domain, row)
+            domain = "finite numbers, or NaN where it does not apply"
+            self._check(not np.isinf(row).any(), "components", f"{domain} ({name})", row)
         for name in LOGPROB_FIELDS:
             row = getattr(self, name)
             if row is not None:
@@ -299,12 +286,12 @@ class Group:
         for field in GROUP_FIELDS:
             value = getattr(self, field.name)
             size = sizes.get(field.dimension)
-            rows = value if field.kind == "components" else {"": value}
-            for key, row in rows.items() if size is not None else ():
-                optional = row is None or (field.name in _MAY_BE_EMPTY and not len(row))
-                name = f"{field.name}[{key!r}]" if key else field.name
-                fits = optional or len(row) == size
-                self._check(fits, name, f"{size} values, one per {field.dimension[:-1]}", row)
+            if value is None or size is None:
+                continue
+            for row in value.values() if field.kind == "components" else [value]:
+                fits = len(row) == size or (field.name in _MAY_BE_EMPTY and not len(row))
+                domain = f"{size} values, one per {field.dimension[:-1]}"
+                self._check(fits, field.name, domain, row)
         fits = int(self.lengths.sum(dtype=np.int64)) == len(self.tokens)
         domain = f"lengths that add up to the {len(self.tokens)} tokens"
         self._check(fits and self.lengths.min() >= 0, "lengths", domain, self.lengths)
@@ -410,8 +397,6 @@ class Group:
 
     def _number(self, name: str, value: Any, dtype: np.dtype) -> int | float:
         """Returns a scalar, also numpy's and jax's, as Python's own int or float."""
-        if type(value) is float and dtype.kind == "f":
-            return value
         self._check(not isinstance(value, list | tuple), name, "one number", value)
         return self._array(name, [value], dtype)[0].item()
 
@@ -501,9 +486,8 @@ def correctness(groups: Sequence[Group]) -> list[Bool[np.ndarray, " judged"]] | 
 
 
 def _same(left: Any, right: Any) -> bool:
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-        equal_nan = left.dtype.kind == "f"
-        return left.dtype == right.dtype and np.array_equal(left, right, equal_nan=equal_nan)
+        return np.array_equal(left, right, equal_nan=left.dtype.kind == "f")
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
     return type(left) is type(right) and left == right

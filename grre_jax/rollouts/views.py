@@ -55,20 +55,18 @@ def check_limits(group: Group, max_prompt_tokens: int, max_new_tokens: int) -> N
         DataError: the prompt or a completion is over its limit, or a completion is empty.
     """
     who = f"group {group.group_id} ({group.question_id})"
-    fix = "raise the limit, or leave such groups out with --data.drop-over-limit true"
-    worst = int(group.lengths.argmax())
-    prompt = f"the prompt of {who}", len(group.prompt_tokens), "prompt", max_prompt_tokens
-    longest = f"completion {worst} of {who}", group.lengths[worst], "new", max_new_tokens
-    for what, tokens, name, limit in (prompt, longest):
+    longest = int(group.lengths.max())
+    for what, tokens, limit in (
+        ("max_prompt_tokens", len(group.prompt_tokens), max_prompt_tokens),
+        ("max_new_tokens", longest, max_new_tokens),
+    ):
         if tokens > limit:
             raise DataError(
-                f"{what} has {tokens} tokens, over sampling.max_{name}_tokens = {limit}: {fix}"
+                f"{who} has {tokens} tokens, over sampling.{what} = {limit}: raise the limit, or"
+                " leave such groups out with --data.drop-over-limit true"
             )
     if group.lengths.min() < 1:
-        raise DataError(
-            f"completion {int(group.lengths.argmin())} of {who} is empty: remove it from the"
-            " folder's source"
-        )
+        raise DataError(f"{who} has an empty completion: remove it from the folder's source")
 
 
 def within_limits(group: Group, max_prompt_tokens: int, max_new_tokens: int) -> bool:
@@ -82,10 +80,13 @@ def pieces(group: Group, k: int) -> list[str]:
     """Returns the text of completion `k`; of a trajectory its turns with their rewards, and the
     environment's texts between them.
     """
-    text, spans = group.texts[k], group.turns(k, "turn_texts")
+    text = group.texts[k]
+    spans = group.turns(k, "turn_texts")
     if not spans:
         return [text]
-    rewards, found, last = group.turn_rewards[int(group.turn_counts[:k].sum()) :], [], 0
+    rewards = group.turn_rewards[int(group.turn_counts[:k].sum()) :]
+    found = []
+    last = 0
     for turn, (start, end) in enumerate(spans):
         found += [f"environment: {text[last:start]}"] if start > last else []
         gained = f" (reward {rewards[turn]:g})" if rewards[turn] else ""
@@ -103,17 +104,12 @@ def _from_text(group: Group, tokenizer: Tokenizer) -> Group:
     """
     who = f"group {group.group_id} ({group.question_id})"
     several = (group.turn_counts > 1).any() or not group.extra.keys().isdisjoint(MESSAGE_FIELDS)
-    if not group.mask.all() or several:
-        what = (
-            "has tokens that no policy generated"
-            if not group.mask.all()
-            else "was made of several turns or chat messages"
-        )
+    if several or not group.mask.all():
         raise DataError(
-            f"{who} {what}, which its text does not mark, and its tokens are another"
-            " tokenizer's: import its source again with this policy's (grre rollouts import"
-            " --tokenizer FOLDER, with --system-prompt, --template-arguments and --template-date as"
-            " the run's model.*)"
+            f"{who} has observations, or several turns or chat messages, which its text does not"
+            " mark, and its tokens are another tokenizer's: import its source again with this"
+            " policy's (grre rollouts import --tokenizer FOLDER, with --system-prompt,"
+            " --template-arguments and --template-date as the run's model.*)"
         )
     if mark := getattr(tokenizer, "mark_in", lambda _: "")(group.prompt):
         raise DataError(

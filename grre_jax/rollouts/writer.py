@@ -12,11 +12,8 @@ own classes, without TensorFlow.
 """
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import datetime
-import functools
-import importlib.metadata
 import json
 import os
 import re
@@ -26,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+import grre_jax
 from grre_jax.domains import AtLeastMinusOne, ConfigError, checked
 from grre_jax.errors import DataError
 from grre_jax.rollouts import encoding, manifest, schema
@@ -37,7 +35,6 @@ from grre_jax.storage.remote import as_os_error
 # together.
 DATASET = "rollouts"
 SPLIT = "train"
-FEATURES_FILE = "features.json"
 # Random access to single records. Level 1 of zstd compresses twice as fast as ArrayRecord's level
 # 3, into 3% more bytes.
 OPTIONS = "group_size:1,zstd:1"
@@ -132,13 +129,10 @@ def write_all(folder: str | os.PathLike[str], datasets: Iterable[DataSet]) -> li
     """
     storage = object_store.open_storage(folder)
     try:
-        with contextlib.ExitStack() as stack:
-            staged: list[tuple[Path, manifest.Entry]] = []
-            for number, dataset in enumerate(datasets):
-                provenance = provenance_of(dataset)
-                if number == 0:
-                    staging = stack.enter_context(storage.staging())
-                staged.append(_stage(staging / str(number), dataset, provenance))
+        with storage.staging() as staging:
+            staged = [
+                _stage(staging / str(number), dataset) for number, dataset in enumerate(datasets)
+            ]
             if not staged:
                 raise DataError(
                     f"There are no groups to write to {storage.root}; a data set has at least one."
@@ -160,28 +154,32 @@ def provenance_of(dataset: DataSet) -> dict[str, Any]:
     if not WRITER_NAME.fullmatch(dataset.writer):
         raise ConfigError("writer", "1 to 64 letters, digits, '.', '-' and '_'", dataset.writer)
     checked("policy_version", AtLeastMinusOne, dataset.policy_version)
-    provenance = {"created_by": f"grre_jax {_code_version()}"} | (dataset.metadata or {})
+    provenance = {"created_by": f"grre_jax {grre_jax.__version__}"} | (dataset.metadata or {})
     try:
         return json.loads(json.dumps(provenance, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ConfigError("metadata", f"JSON values ({error})", dataset.metadata) from error
 
 
-def _stage(
-    folder: Path, dataset: DataSet, provenance: dict[str, Any]
-) -> tuple[Path, manifest.Entry]:
+def _stage(folder: Path, dataset: DataSet) -> tuple[Path, manifest.Entry]:
     """Writes a data set's files, and waits until the disk holds them."""
+    provenance = provenance_of(dataset)
     folder.mkdir()
-    summary = _write_records(folder, dataset)
-    _describe(folder, summary["groups"], provenance)
+    totals = _write_records(folder, dataset)
+    positions = totals.pop("positions")
+    _describe(folder, len(positions), provenance)
+    version = f"-v{dataset.policy_version:06d}" if dataset.policy_version >= 0 else ""
+    first = f"-p{positions[0]:08d}" if positions[0] >= 0 else ""
     return folder, manifest.Entry(
-        name=_stem(dataset.writer, dataset.policy_version, summary["positions"]),
+        name=f"{dataset.writer}{version}{first}",
         writer=dataset.writer,
         policy_version=dataset.policy_version,
+        groups=len(positions),
+        positions=manifest.runs(positions),
         files=_sealed_files(folder),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
         metadata=provenance,
-        **summary,
+        **totals,
     )
 
 
@@ -224,12 +222,11 @@ def _write_records(staging: Path, dataset: DataSet) -> dict[str, Any]:
     if not positions:
         raise DataError("There are no groups to write; a data set has at least one.")
     return {
-        "groups": len(positions),
         "completions": completions,
         "tokens": tokens,
         "reward_mean": reward / max(judged, 1),
         "failures": completions - judged,
-        "positions": manifest.runs(positions),
+        "positions": positions,
     }
 
 
@@ -256,8 +253,7 @@ def _describe(staging: Path, groups: int, provenance: dict[str, Any]) -> None:
         name=SPLIT, shard_lengths=[groups], num_bytes=size, filename_template=None
     )
     info.set_splits(tfds.core.splits.SplitDict([split]))
-    info.write_to_directory(staging, all_metadata=False)  # all but the features
-    (staging / FEATURES_FILE).write_bytes(encoding.features_json())
+    info.write_to_directory(staging)
 
 
 def _sealed_files(staging: Path) -> dict[str, manifest.SealedFile]:
@@ -276,17 +272,3 @@ def _sealed_files(staging: Path) -> dict[str, manifest.SealedFile]:
         files = dict(zip((path.name for path in paths), pool.map(sealed, paths), strict=True))
         names.result()
     return files
-
-
-def _stem(writer: str, policy_version: int, positions: tuple[tuple[int, int], ...]) -> str:
-    version = f"-v{policy_version:06d}" if policy_version >= 0 else ""
-    first = positions[0][0]
-    return f"{writer}{version}" + (f"-p{first:08d}" if first >= 0 else "")
-
-
-@functools.cache
-def _code_version() -> str:
-    try:
-        return importlib.metadata.version("grre-jax")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"

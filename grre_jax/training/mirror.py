@@ -29,7 +29,6 @@ from grre_jax.rollouts.storage.object_store import manifest_lines
 from grre_jax.storage.files import files_below
 from grre_jax.storage.locks import exclusive
 from grre_jax.storage.remote import Store, is_url, local_folder, temporary_folder
-from grre_jax.training.checkpoints.folder import listed
 
 SECONDS = 10.0  # between two copies of what is new
 CHECKPOINTS = "checkpoints"
@@ -125,18 +124,6 @@ def copied(folder: str | os.PathLike[str], *, steps: Sequence[int | None] = ()) 
         yield copy
         changed = [name for name, state in _states(copy).items() if before.get(name) != state]
         store.upload(_of_kind("file", changed), copy)
-
-
-def steps(folder: str) -> list[int]:
-    """Returns the steps of the complete checkpoints of a run, in order.
-
-    Args:
-        folder: path or URL of the run.
-
-    Raises:
-        OSError: the store cannot be read.
-    """
-    return sorted(_entered(Store(folder))) if is_url(folder) else listed(Path(folder) / CHECKPOINTS)
 
 
 class Mirror:

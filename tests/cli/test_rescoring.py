@@ -31,7 +31,7 @@ def test_reverify_prints_what_changed(folder, tmp_path, capsys):
     words = ("--task.verify-processes", "0")
     assert run("reverify", folder, "--task", "gsm8k", "--output", tmp_path / "out", *words) == 0
     out = capsys.readouterr().out
-    assert "3 of 9 rewards changed" in out and "q0 [1], q1 [1], q2 [1]" in out
+    assert "3 of 9 rewards changed" in out
     copy = rollouts.read(tmp_path / "out")
     assert [group.rewards.tolist() for group in copy] == [[1, 1, 0]] * 3
     assert copy[0].components["correct"].tolist() == [1, 1, 0]
@@ -88,7 +88,7 @@ def test_rescore_finds_its_policy_and_says_what_it_did(folder, tmp_path, capsys,
     monkeypatch.setattr(policies, "find_scorer", find)
     words = "--model runs/a:4 --as reference --temperature 0.5 --dtype bfloat16".split()
     assert run("rescore", folder, "--output", tmp_path / "out", *words) == 0
-    assert "scored 3 of 3 groups under runs/a:4 as reference log-probs" in capsys.readouterr().out
+    assert "scored 3 groups under runs/a:4 as reference log-probs" in capsys.readouterr().out
     for group in rollouts.read(tmp_path / "out"):
         assert set(group.ref_logprobs) == {np.float32(-0.5)}
 

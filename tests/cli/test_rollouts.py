@@ -16,28 +16,27 @@ def run():
 
 def test_look_and_verify(folder, run, capsys, flip):
     assert run("info", folder, "--last", 1) == run("verify", folder) == 0
-    assert run("show", folder, "--by", "reward", "--count", 1, "--where", "position == 4") == 0
+    assert run("show", folder, "--count", 1, "--where", "position == 4") == 0
     assert "g4" in capsys.readouterr().out
     entry = rollouts.read(folder).datasets[1]
     flip(folder / entry.name / entry.data_file, 65600)
-    (folder / "foreign").touch()
     assert run("verify", folder) == 1
     text = capsys.readouterr().out
-    assert "damaged" in text and entry.data_file in text.replace("\n", "") and "foreign" in text
+    assert "damaged" in text and entry.data_file in text
     assert run("merge", folder, "--output", folder.parent / "rest", "--skip-damaged") == 1
     text = capsys.readouterr().out
     assert "8 of 12 groups" in text and entry.data_file in text
 
 
 def test_filter_and_merge(folder, tmp_path, run):
-    where = "version_min >= 1 and length_max <= 4 and position != 5"
+    where = "min(policy_version) >= 1 and length_max <= 4 and position != 5"
     assert run("filter", folder, "--output", tmp_path / "f", "--where", where) == 0
     kept = rollouts.read(tmp_path / "f")
     of_later = [g for g in rollouts.read(folder) if g.policy_version.min() >= 1]
     expected = [g for g in of_later if g.lengths.max() <= 4 and g.position != 5]
     assert list(kept) == expected and 0 < len(expected) < 8
     assert kept.datasets[0].metadata["history"][0]["kept"] == where
-    with pytest.raises(DataError, match="12 groups"):
+    with pytest.raises(DataError, match="none"):
         run("filter", folder, "--output", tmp_path / "none", "--where", "position < 0")
     assert not (tmp_path / "none").exists()
     assert run("merge", tmp_path / "f", folder, "--output", tmp_path / "m") == 0
@@ -45,8 +44,8 @@ def test_filter_and_merge(folder, tmp_path, run):
 
 
 def test_export_and_import(folder, tmp_path, run):
-    def imported(file, *words, source="jsonl"):
-        run("import", source, tmp_path / file, tmp_path / "r", *words)
+    def imported(file, *words):
+        run("import", "jsonl", tmp_path / file, tmp_path / "r", *words)
         return rollouts.read(tmp_path / "r")
 
     assert run("export", folder, tmp_path / "e.jsonl") == 0
@@ -54,14 +53,10 @@ def test_export_and_import(folder, tmp_path, run):
     assert list(again) == list(rollouts.read(folder)) and again.contains == {"math/test"}
     shutil.rmtree(tmp_path / "r")
     (tmp_path / "a.jsonl").write_text(json.dumps({"q": "1+1", "text": "2", "reward": 1}))
-    (tmp_path / "m.json").write_text(json.dumps({"prompt": "q"}))
-    (tmp_path / "wrong.json").write_text("[1]")
-    for name in ("wrong.json", "nowhere.json"):
-        with pytest.raises(UsageError, match=name):
-            imported("a.jsonl", "--mapping", tmp_path / name)
-    with pytest.raises(UsageError, match="gsm8k-solutions"):
-        imported("a.jsonl", "--task", "x", source="gsm8k-solutions")
-    (group,) = imported("a.jsonl", "--mapping", tmp_path / "m.json", "--task", "sums")
+    for wrong in ("[1]", "{"):
+        with pytest.raises(UsageError, match="mapping"):
+            imported("a.jsonl", "--mapping", wrong)
+    (group,) = imported("a.jsonl", "--mapping", '{"prompt": "q"}', "--task", "sums")
     assert (group.prompt, group.task) == ("1+1", "sums")
 
 
@@ -96,6 +91,3 @@ def test_a_tokenizer_renders_what_is_imported(tmp_path, run):
     assert metadata["tokenizer"] == tasks.CharTokenizer().fingerprint
     with pytest.raises(UsageError, match="--tokenizer"):
         run("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "s", "--system-prompt", "Think.")
-    rollouts.export(tmp_path / "r", tmp_path / "e.jsonl")
-    with pytest.raises(UsageError, match="export"):
-        run("import", "jsonl", tmp_path / "e.jsonl", tmp_path / "s", "--tokenizer", tmp_path / "t")

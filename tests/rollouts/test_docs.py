@@ -25,7 +25,7 @@ def test_every_field_of_a_completion_is_documented():
         0
     ]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(rows.COMPLETION_FIELDS)
-    assert all(f"`{name}`" in DOCUMENT for name in (*schema.MESSAGE_FIELDS, *rows.ALIASES))
+    assert all(f"`{name}`" in DOCUMENT for name in (*schema.MESSAGE_FIELDS, *importers.ALIASES))
 
 
 def test_every_name_of_an_expression_is_documented(make_group):

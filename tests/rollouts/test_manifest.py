@@ -34,7 +34,6 @@ def test_a_torn_last_line_says_nothing_and_is_replaced(tmp_path, left):
     listed = ["d0", "d1"] if left == -1 else ["d0"]  # only its newline is missing
     tail = tail_of(tmp_path)
     assert [one.name for one in tail.new()] == listed
-    assert tail.unfinished == (left != -1)
     manifest.append(tmp_path, entry("d2"))
     assert [one.name for one in tail.new()] == ["d2"]
     assert [one.name for one in tail_of(tmp_path).new()] == [*listed, "d2"]

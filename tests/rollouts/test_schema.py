@@ -6,6 +6,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
+from grre_jax.rollouts import encoding
 
 from ..groups import played_group, text_group
 
@@ -14,7 +15,7 @@ def test_text_only_group_has_the_defaults_of_unknown_origin():
     group = rollouts.Group(group_id="a", prompt="2+2=", texts=["4", "5"], rewards=[1, 0])
     assert group.lengths.tolist() == [0, 0] and group.policy_version.tolist() == [-1, -1]
     assert group.behavior_logprobs is None and group.finish_reasons == ["imported"] * 2
-    assert rollouts.from_record(rollouts.to_record(group)) == group
+    assert encoding.decode(encoding.encode(group)) == group
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,8 @@ def test_text_that_the_tokenizer_cannot_say_names_its_group():
     [
         ((2, 4, 1), (3, 4), True, None),
         ((2, 4, 1), (2, 4), False, "max_prompt_tokens"),
-        ((2, 4, 1), (3, 3), False, "completion 1 .*max_new_tokens"),
-        ((2, 0, 1), (9, 9), True, "completion 1"),  # empty
+        ((2, 4, 1), (3, 3), False, "max_new_tokens"),
+        ((2, 0, 1), (9, 9), True, "empty"),
     ],
 )
 def test_a_group_over_a_limit_is_named(lengths, limits, fits, named):

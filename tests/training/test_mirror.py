@@ -7,8 +7,9 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
+from grre_jax.storage.remote import Store
 from grre_jax.training import mirror
-from grre_jax.training.mirror import Mirror, copied, opened, steps
+from grre_jax.training.mirror import Mirror, copied, opened
 
 
 @pytest.fixture
@@ -39,6 +40,11 @@ def files(folder):
     """Visible files of a run by name, but for the learner's own."""
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     return {name: (folder / name).read_bytes() for name in names if mirror._kind(name) != "hidden"}
+
+
+def steps(url):
+    """Steps of the checkpoints that are entered in the store."""
+    return sorted(mirror._entered(Store(url)))
 
 
 def test_what_was_pushed_is_pulled(store, url, make_group, pushed):

@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from grre_jax.errors import DataError
@@ -89,24 +89,6 @@ class LocalStorage:
 
     def release(self, entry: manifest.Entry) -> None:
         """Does nothing: the files are not copies."""
-
-    def strays(self, entries: Mapping[str, manifest.Entry]) -> tuple[list[str], list[str]]:
-        """Returns the names of files and folders that do not count, and of data sets that are being
-        written.
-
-        Args:
-            entries: the listed data sets by name.
-        """
-        ignored = [
-            f"{name}/{path.name}"
-            for name, entry in entries.items()
-            for path in sorted((self.path / name).glob("*"))
-            if path.name not in entry.files
-        ]
-        names = {path.name for path in self.path.iterdir()}
-        ignored += sorted(names - {*entries, manifest.FILENAME, INCOMPLETE})
-        incomplete = sorted(self.path.glob(f"{INCOMPLETE}/*"))
-        return ignored, [f"{INCOMPLETE}/{path.name}" for path in incomplete]
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[Path]:

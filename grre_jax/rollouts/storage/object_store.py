@@ -14,7 +14,7 @@ import dataclasses
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from grre_jax.errors import DataError
@@ -99,13 +99,6 @@ class ObjectStorage(LocalStorage):
         """Removes the local copies of a data set's files."""
         shutil.rmtree(self.path / entry.name, ignore_errors=True)
 
-    def strays(self, entries: Mapping[str, manifest.Entry]) -> tuple[list[str], list[str]]:
-        """Returns the names of objects that do not count; none are being written for all to see."""
-        listed = {f"{name}/{file}" for name, entry in entries.items() for file in entry.files}
-        with self._reading():
-            strays = set(self._store.names()) - listed - {manifest.FILENAME}
-        return sorted(name for name in strays if not name.startswith("manifest/")), []
-
     @contextlib.contextmanager
     def staging(self) -> Iterator[Path]:
         """Makes a local folder for new data sets."""
@@ -115,20 +108,12 @@ class ObjectStorage(LocalStorage):
     def publish(self, staged: list[tuple[Path, manifest.Entry]]) -> list[str]:
         """Uploads data sets and enters them in the manifest, all or none."""
         entries = []
-        uploaded: list[str] = []
-        try:
-            for folder, entry in staged:
-                unique = dataclasses.replace(entry, name=f"{entry.name}-{uuid.uuid4().hex[:8]}")
-                folder = folder.rename(folder.with_name(unique.name))
-                names = [f"{unique.name}/{name}" for name in entry.files]
-                uploaded += names
-                self._store.upload(names, folder.parent)
-                entries.append(unique)
-        except OSError:
-            with contextlib.suppress(OSError):  # the upload's own error is the one to report
-                self._store.remove(uploaded)
-            raise
-        # If this fails, the objects stay: the store may have taken it, and its answer was lost.
+        for folder, entry in staged:
+            unique = dataclasses.replace(entry, name=f"{entry.name}-{uuid.uuid4().hex[:8]}")
+            folder = folder.rename(folder.with_name(unique.name))
+            self._store.upload([f"{unique.name}/{name}" for name in entry.files], folder.parent)
+            entries.append(unique)
+        # If this or an upload fails, the objects stay, and do not count.
         lines = b"".join(map(manifest.to_line, entries))
         self._store.write(manifest.FILENAME, manifest_lines(self._store) + lines)
         return [entry.name for entry in entries]

@@ -4,7 +4,6 @@ read.
 
 import collections
 import threading
-from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError
@@ -45,7 +44,7 @@ class Shards:
             raise
         except (RuntimeError, DataError) as error:  # RuntimeError: ArrayRecord's checks of chunks
             raise encoding.CorruptRecord(
-                f"{path}, record {number}: damaged ({_first_clause(error)}); restore the file from"
+                f"{path}, record {number}: damaged ({error}); restore the file from"
                 f" a copy (`grre rollouts verify {self.storage.root}` shows all damage).",
                 path,
                 number,
@@ -53,14 +52,23 @@ class Shards:
 
     def _shard(self, entry: manifest.Entry, path: str) -> Any:
         """Returns the data file's ArrayRecord reader, which threads may share."""
+        from array_record.python import array_record_module
+
         with self._lock:
             if entry.name in self._open:
                 self._open.move_to_end(entry.name)
                 return self._open[entry.name][1]
+        local = self.storage.file(entry, entry.data_file)
         try:
-            shard = _opened(self.storage.file(entry, entry.data_file), entry, path)
+            shard = array_record_module.ArrayRecordReader(
+                str(local), options="readahead_buffer_size:0", file_reader_buffer_size=32768
+            )
+            count = shard.num_records()
         except RuntimeError as error:
-            raise CorruptShard(path, f"damaged ({_first_clause(error)})") from error
+            raise CorruptShard(path, f"damaged ({error})") from error
+        if count != entry.groups:
+            problem = f"holds {count} records where the manifest lists {entry.groups}"
+            raise CorruptShard(path, problem)
         with self._lock:
             self._open[entry.name] = entry, shard
             while len(self._open) > OPEN_FILES:
@@ -68,19 +76,3 @@ class Shards:
                 _, (oldest, _) = self._open.popitem(last=False)
                 self.storage.release(oldest)
         return shard
-
-
-def _opened(local: Path, entry: manifest.Entry, path: str) -> Any:
-    from array_record.python import array_record_module
-
-    shard = array_record_module.ArrayRecordReader(
-        str(local), options="readahead_buffer_size:0", file_reader_buffer_size=32768
-    )
-    if (count := shard.num_records()) != entry.groups:
-        problem = f"holds {count} records where the manifest lists {entry.groups}"
-        raise CorruptShard(path, problem)
-    return shard
-
-
-def _first_clause(error: Exception) -> str:
-    return str(error).split(";")[0].rstrip(".")

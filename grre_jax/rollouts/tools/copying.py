@@ -3,7 +3,7 @@
 
 The provenance of data sets is copied too: the writer, the policy version and the metadata of a
 copy are its source's, and `history` gets an entry for the copy. Groups are read and written one at
-a time. Fields of a newer minor version of the schema are left out, with a warning.
+a time.
 """
 
 import dataclasses
@@ -21,7 +21,8 @@ from grre_jax.rollouts.manifest import CorruptShard
 from grre_jax.rollouts.schema import Group
 from grre_jax.rollouts.storage import object_store
 
-GROUPS_PER_DATASET = 4096  # about 100 MB at 8 completions of 256 tokens
+# The most that an interrupted `derive` does again.
+GROUPS_PER_DATASET = 4096
 
 Placed = tuple[dict[str, Any], Group]  # fields of the group's data set, and the group
 
@@ -85,7 +86,8 @@ def merge(
         return not duplicate
 
     report = CopyReport(object_store.open_storage(into).root)
-    _copy(folders, into, step, is_new, report, skip_damaged)
+    groups = _kept(folders, step, is_new, report, skip_damaged)
+    report.datasets = _write(into, datasets(groups))
     return report
 
 
@@ -119,83 +121,68 @@ def filter(
         (2, 1, ['1+1='])
     """
     report = CopyReport(object_store.open_storage(into).root)
-    _copy([folder], into, {"operation": "filter", "kept": described}, keep, report)
+    step = {"operation": "filter", "kept": described}
+    groups = _kept([folder], step, keep, report, skip_damaged=False)
+    report.datasets = _write(into, datasets(groups))
     return report
 
 
-def _copy(
+def _write(into: str | os.PathLike[str], copies: Iterable[writer.DataSet]) -> int:
+    """Writes data sets into a new folder; returns their number."""
+    storage = object_store.open_storage(into)
+    if not storage.is_new():
+        raise UsageError(f"{storage.root} exists already; name a new folder with --output.")
+    return len(writer.write_all(into, copies))
+
+
+def datasets(groups: Iterable[Placed]) -> Iterator[writer.DataSet]:
+    """Yields the data sets of groups: consecutive ones whose data sets' fields agree."""
+    for about, items in itertools.groupby(groups, lambda item: item[0]):
+        yield writer.DataSet(groups=(group for _, group in items), **about)
+
+
+def _kept(
     folders: Sequence[str | os.PathLike[str]],
-    into: str | os.PathLike[str],
     step: dict[str, Any],
     keep: Callable[[Group], bool],
     report: CopyReport,
-    skip_damaged: bool = False,
-) -> None:
-    """Copies the groups for which `keep` is True into a new folder."""
-    storage = object_store.open_storage(into)
-    if not storage.is_new():
-        raise UsageError(f"{storage.root} exists already; name a new folder to copy into.")
-    readers = [reader.read(folder) for folder in folders]
-    groups = (item for item in _groups(readers, report, skip_damaged) if keep(item[1]))
-    try:
-        report.datasets = len(writer.write_all(into, _datasets(groups, step, report)))
-    except DataError as error:
-        if report.groups or not report.read:
-            raise
-        names = ", ".join(map(str, folders))
-        raise DataError(
-            f"None of the {report.read:,} groups of {names} is kept; nothing was written."
-        ) from error
-
-
-def _groups(
-    readers: Iterable[reader.RolloutReader], report: CopyReport, skip_damaged: bool
+    skip_damaged: bool,
 ) -> Iterator[Placed]:
-    """Yields the groups of folders with the provenance of their data sets. Damage is added to the
-    report with `skip_damaged`, and raised otherwise.
+    """Yields the groups that are copied. Damage is added to the report with `skip_damaged`, and
+    raised otherwise.
     """
-    for opened in readers:
+    for folder in folders:
+        opened = reader.read(folder)
         for number in range(len(opened)):
             report.read += 1
             try:
-                yield _provenance(opened.locate(number)[0]), opened[number]
+                group = opened[number]
             except (CorruptRecord, CorruptShard) as error:
                 if not skip_damaged:
                     raise
                 report.damaged.append(str(error))
+                continue
+            if keep(group):
+                report.groups += 1
+                yield _provenance(opened.locate(number)[0], step), group
 
 
-def _provenance(entry: manifest.Entry) -> dict[str, Any]:
-    """Returns the fields of `writer.DataSet` that a copy has from its source."""
-    names = ("writer", "policy_version", "metadata")
-    return {name: getattr(entry, name) for name in names}
+def _provenance(
+    entry: manifest.Entry, step: dict[str, Any], metadata: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Returns the fields of `writer.DataSet` that a copy has: its source's, with further metadata
+    and a step in the history.
+    """
+    return {
+        "writer": entry.writer,
+        "policy_version": entry.policy_version,
+        "metadata": with_step(entry.metadata | (metadata or {}), step),
+    }
 
 
 def with_step(metadata: dict[str, Any], step: dict[str, Any]) -> dict[str, Any]:
     """Returns metadata with a further step in its history."""
     return metadata | {"history": [*metadata.get("history", []), step]}
-
-
-def _datasets(
-    groups: Iterator[Placed], step: dict[str, Any], report: CopyReport
-) -> Iterator[writer.DataSet]:
-    """Yields data sets of consecutive groups whose sources agree."""
-
-    def counted(items: Iterable[Placed]) -> Iterator[Group]:
-        for _, group in items:
-            report.groups += 1
-            yield group
-
-    for source, items in itertools.groupby(groups, lambda item: item[0]):
-        about = source | {"metadata": with_step(source["metadata"], step)}
-        for part in _parts(counted(items)):
-            yield writer.DataSet(groups=part, **about)
-
-
-def _parts(groups: Iterator[Group]) -> Iterator[Iterator[Group]]:
-    """Yields the groups of each data set, which are taken before the next ones."""
-    for first in groups:
-        yield itertools.chain([first], itertools.islice(groups, GROUPS_PER_DATASET - 1))
 
 
 def derive(
@@ -205,63 +192,43 @@ def derive(
     step: dict[str, Any],
     metadata: dict[str, Any],
     *,
-    done: Callable[[int], None] = lambda groups: None,
     each: Callable[..., Iterable[Iterable[Group]]] = map,
-) -> int:
-    """Writes the changed groups of a folder into another, in order, each data set once it is full.
+) -> None:
+    """Writes the changed groups of a folder into a new one, in order, or goes on with it.
 
-    A command that was killed keeps the data sets that it had sealed, and continues after them when
-    it is started again.
+    Each data set is sealed when it is complete: those that an interrupted call sealed are not
+    changed again.
 
     Args:
         source: the folder.
-        output: the new folder; one that holds the beginning of the same copy is continued.
+        output: the new folder, or that of an interrupted call with the same arguments.
         changed: numbers of groups of the source to those groups, changed, in order and one at a
             time.
         step: a JSON value added to the data sets' `history`.
         metadata: takes the place of the data sets' own fields of these names.
-        done: called once with the number of groups that the output had before.
-        each: calls `changed` for the groups of each data set, as `map` does.
-
-    Returns:
-        The number of groups written now.
+        each: calls `changed` for the groups of each new data set, as `map` does.
 
     Raises:
-        UsageError: the output has other groups.
+        UsageError: the output exists and holds something else.
         DataError: the source is empty, or a group cannot be read or written.
     """
-    if not len(source):
-        raise DataError(f"rollout folder {source.folder} has no groups")
-    finished = _finished(source, output, step)
-    done(finished)
-    ends = itertools.accumulate(entry.groups for entry in source.datasets)
-    due = [
-        (entry, range(max(end - entry.groups, finished), end))
-        for entry, end in zip(source.datasets, ends, strict=True)
-        if end > finished
-    ]
-    changes = each(changed, [numbers for _, numbers in due])
-    for (entry, _), groups in zip(due, changes, strict=True):
-        about = _provenance(entry)
-        about["metadata"] = with_step(entry.metadata | metadata, step)
-        for part in _parts(iter(groups)):
-            writer.write_all(output, [writer.DataSet(groups=part, **about)])
-    return len(source) - finished
-
-
-def _finished(source: reader.RolloutReader, output: str | Path, step: dict[str, Any]) -> int:
-    """Returns the number of groups of the source that the output has already, from the same
-    request.
-    """
-    if object_store.open_storage(output).is_new():
-        return 0
-    before = reader.read(output)
-    steps = [entry.metadata.get("history", [None])[-1] for entry in before.datasets]
-    same = len(before) <= len(source) and all(found == step for found in steps)
-    ends = {0, len(before) - 1} if len(before) else ()
-    if not same or any(before[n].group_id != source[n].group_id for n in ends):
-        raise UsageError(
-            f"{output} has other groups than the beginning of this copy: name a new folder"
-            " with --output"
-        )
-    return len(before)
+    pieces: list[tuple[dict[str, Any], range]] = []
+    end = 0
+    for entry in source.datasets:
+        copy = _provenance(entry, step, metadata)
+        first, end = end, end + entry.groups
+        starts = range(first, end, GROUPS_PER_DATASET)
+        pieces += [(copy, range(start, min(start + starts.step, end))) for start in starts]
+    if not pieces:
+        raise DataError(f"{source.folder} has no groups.")
+    storage = object_store.open_storage(output)
+    sealed = () if storage.is_new() else reader.read(output).datasets
+    for entry, piece in itertools.zip_longest(sealed, pieces[: len(sealed)]):
+        if piece is None or piece[0] != {name: getattr(entry, name) for name in piece[0]}:
+            raise UsageError(
+                f"{storage.root} holds something else already; name a new folder with --output."
+            )
+    left = pieces[len(sealed) :]
+    changes = each(changed, [numbers for _, numbers in left])
+    for (copy, _), groups in zip(left, changes, strict=True):
+        writer.write_all(output, [writer.DataSet(groups=groups, **copy)])

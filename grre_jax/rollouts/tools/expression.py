@@ -17,18 +17,10 @@ def values(group: Group) -> dict[str, Any]:
         "has_reward_variance": group.has_reward_variance,
         "reward_mean": float(rewards.mean(dtype=np.float64)),
         "reward_std": float(rewards.std(dtype=np.float64)),
-        "reward_min": float(rewards.min()),
-        "reward_max": float(rewards.max()),
         "accuracy": np.nan if correct is None else float(correct[group.judged].mean()),
         "completions": group.num_completions,
-        "failures": int((~group.judged).sum()),
-        "length_min": int(group.lengths.min()),
         "length_mean": float(group.lengths.mean()),
         "length_max": int(group.lengths.max()),
-        "version_min": int(group.policy_version.min()),
-        "version_max": int(group.policy_version.max()),
-        "stopped": group.finish_reasons.count("stop") / group.num_completions,
-        "expert": float(group.is_expert.mean()),
     }
 
 

@@ -78,7 +78,7 @@ def rescore(
     done: Callable[[int], None] = lambda groups: None,
     ray: Any = None,
     load: tuple[Any, ...] = (),
-) -> int:
+) -> None:
     """Copies a rollout folder with the log-probs of its completions under a policy.
 
     All fields of a group are kept except three: tokens, if it has none or another tokenizer's (they
@@ -88,7 +88,7 @@ def rescore(
 
     Args:
         folder: the rollout folder.
-        output: the new folder; one that holds the beginning of the same copy is continued.
+        output: the new folder, or one that an interrupted call with the same arguments began.
         scorer: the policy.
         request: whose log-probs, and at which temperature.
         done: called now and then with the number of groups processed since.
@@ -97,30 +97,22 @@ def rescore(
         load: a function and its arguments that give the scorer in processes of the cluster; both
             are hashable.
 
-    Returns:
-        The number of groups scored now.
-
     Raises:
         UsageError: the output holds something else.
         DataError: the folder is empty, or naming the group: it has log-probs already, was sampled
             greedily, or cannot be scored by this model.
     """
     source = rollouts.read(folder)
-    asked = "each group's own" if request.temperature is None else request.temperature
     step = {
         "operation": "rescore",
         "as": request.role,
-        "temperature": asked,
+        "temperature": request.temperature or "each group's own",
         "dtype": scorer.dtype,
     } | scorer.described
-
-    def changed(numbers: range) -> Iterator[Group]:
-        for group, scores in _scored(source, numbers, scorer, request, done):
-            yield _with(group, scores, scorer, request)
-
     own = {"tokenizer": scorer.tokenizer.fingerprint}
     if ray is None:
-        return derive(source, output, changed, step, own, done=done)
+        derive(source, output, partial(_scored, source, scorer, request, done), step, own)
+        return
 
     def each(function: Callable[[range], list[Group]], ranges: list[range]) -> Iterator[list]:
         for groups in ray_cluster.mapped(ray, function, ranges):
@@ -128,16 +120,15 @@ def rescore(
             done(len(groups))
 
     score = partial(_scored_data_set, str(folder), load, request)
-    return derive(source, output, score, step, own, done=done, each=each)
+    derive(source, output, score, step, own, each=each)
 
 
 def _scored_data_set(
     folder: str, load: tuple[Any, ...], request: Request, numbers: range
 ) -> list[Group]:
     """Returns the groups of these numbers, rescored in a process of a cluster."""
-    scorer = _loaded(*load)
-    scored = _scored(rollouts.read(folder), numbers, scorer, request, lambda groups: None)
-    return [_with(group, scores, scorer, request) for group, scores in scored]
+    scored = _scored(rollouts.read(folder), _loaded(*load), request, lambda groups: None, numbers)
+    return list(scored)
 
 
 @functools.lru_cache(maxsize=1)  # processes of a cluster score one data set after the other
@@ -147,11 +138,11 @@ def _loaded(load: Callable[..., Scorer], *arguments: Any) -> Scorer:
 
 def _scored(
     source: RolloutReader,
-    numbers: range,
     scorer: Scorer,
     request: Request,
     done: Callable[[int], None],
-) -> Iterator[tuple[Group, Float[np.ndarray, " tokens"]]]:
+    numbers: range,
+) -> Iterator[Group]:
     """Yields the groups of these numbers, in order, with the log-probs of their tokens."""
     for start in range(0, len(numbers), GROUPS_AT_ONCE):
         some = numbers[start : start + GROUPS_AT_ONCE]
@@ -160,7 +151,8 @@ def _scored(
             groups, lambda group: request.temperature or group.temperature
         ):
             alike = list(alike)
-            yield from zip(alike, scorer.score(alike, temperature), strict=True)
+            for group, scores in zip(alike, scorer.score(alike, temperature), strict=True):
+                yield _with(group, scores, scorer, request)
         done(len(some))
 
 
@@ -187,10 +179,7 @@ def _prepared(source: RolloutReader, number: int, scorer: Scorer, request: Reque
             " temperature with --temperature"
         )
     if group.lengths.min() < 1:
-        raise DataError(
-            f"completion {int(group.lengths.argmin())} of {who} is empty: leave the group out with"
-            " grre rollouts filter"
-        )
+        raise DataError(f"{who} has an empty completion: leave it out with grre rollouts filter")
     longest = len(group.prompt_tokens) + int(group.lengths.max())
     largest = max(group.tokens.max(), group.prompt_tokens.max(initial=0))
     if longest > scorer.max_positions:

@@ -17,7 +17,6 @@ from grre_jax.tasks.judging import FAILED_REWARD, FIELD, REASONS, Judge, Judged,
 
 GROUPS_AT_ONCE = 64  # judged together, so that all processes have something to do
 BEFORE = "rewards_before"  # in a group's `extra`: what earlier verifiers said, oldest first
-EXAMPLES = 3
 Change = tuple[float | None, float | None]  # reward before and now, None without a verdict
 
 
@@ -29,27 +28,19 @@ class Changes:
         completions: judged.
         counts: number of completions by (reward before, reward now), None without a verdict, if
             these differ.
-        examples: a few of each.
         failures: completions without a verdict, as `judging.count_failures` counts them.
     """
 
     completions: int = 0
     counts: Counter[Change] = dataclasses.field(default_factory=Counter)
-    examples: dict[Change, list[str]] = dataclasses.field(default_factory=dict)
     failures: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def add(self, before: Group, now: Group) -> None:
         """Counts the completions of a group as it was and as it is now."""
         self.completions += now.num_completions
         self.failures.update(count_failures([now.extra]))
-        rewards = [map(json_number, group.rewards) for group in (before, now)]
-        for k, kind in enumerate(zip(*rewards, strict=True)):
-            if kind[0] == kind[1]:
-                continue
-            self.counts[kind] += 1
-            examples = self.examples.setdefault(kind, [])
-            if len(examples) < EXAMPLES:
-                examples.append(f"{now.question_id} [{k}]")
+        pairs = zip(map(json_number, before.rewards), map(json_number, now.rewards), strict=True)
+        self.counts.update(pair for pair in pairs if pair[0] != pair[1])
 
 
 def reverify(
@@ -68,20 +59,21 @@ def reverify(
     Args:
         folder: the rollout folder. The verifier gets each group's question id, prompt and answer,
             and its completions' texts.
-        output: the new folder; one that holds the beginning of the same copy is continued.
+        output: the new folder, or one that an interrupted call with the same arguments began.
         judge: the verifier.
         described: JSON fields for the copies' history; `reward` also becomes the data sets'.
         done: called now and then with the number of groups processed since.
         judges: that share the groups which are judged together, GROUPS_AT_ONCE each.
 
     Returns:
-        The changes in all groups, with those that the output had before.
+        The changes of the groups that this call judged.
 
     Raises:
         UsageError: the output holds something else.
         DataError: the folder is empty or damaged.
     """
     source = rollouts.read(folder)
+    changes = Changes()
 
     def changed(numbers: range) -> Iterator[Group]:
         size = GROUPS_AT_ONCE * judges
@@ -91,15 +83,14 @@ def reverify(
                 [(Question(g.question_id, g.prompt, g.answer), g.texts) for g in groups]
             )
             for group, judged in zip(groups, judgements, strict=True):
-                yield _with(group, judged)
+                now = _with(group, judged)
+                changes.add(group, now)
+                yield now
             done(len(groups))
 
     step = {"operation": "reverify"} | described
     own = {"reward": described["reward"]} if "reward" in described else {}
-    derive(source, output, changed, step, own, done=done)
-    changes = Changes()
-    for before, now in zip(source, rollouts.read(output), strict=True):
-        changes.add(before, now)
+    derive(source, output, changed, step, own)
     return changes
 
 

@@ -16,7 +16,6 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.objectives import Objective
 from grre_jax.parallel import processes
 from grre_jax.rollouts import Group
-from grre_jax.rollouts.logprob_checks import ROUNDING
 from grre_jax.rollouts.schema import STORED_FIELDS
 from grre_jax.tasks import Task
 from grre_jax.tasks.judging import FIELD, REASONS
@@ -24,6 +23,7 @@ from grre_jax.tasks.task import questions
 from grre_jax.training.config.run import Config
 
 MOST_ASKED, MOST_SECONDS = 4096, 2.0  # limits of a look at the run's own training stream
+ROUNDING = 0.02  # nats by which log-probs of the same logits may differ: two bfloat16 sums
 FAILURE_WINDOW = 20  # steps whose completions task.max_failure_share is a share of
 
 _log = logging.getLogger(__name__)
@@ -133,7 +133,8 @@ def check_group(objective: Objective, temperature: float, group: Group, where: s
     if over > ROUNDING:
         raise DataError(
             f"{where}: expected behavior_logprobs over the full vocabulary, at most those of the"
-            f" truncated distribution {group.truncation}, got a token {over:.3g} above. {fix}"
+            f" truncated distribution (top_k {group.top_k}, top_p {group.top_p}, min_p"
+            f" {group.min_p}), got a token {over:.3g} above. {fix}"
         )
 
 

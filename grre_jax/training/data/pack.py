@@ -255,9 +255,8 @@ def _turn_rewards(
             if not group.mask.all():
                 raise DataError(
                     f"group {group.group_id} has observations and an empty field turn_counts, so"
-                    " that the turns that this objective needs are unknown: import its source again"
-                    " with grre rollouts import --tokenizer, or leave the option of turns out"
-                    " (objective.options.returns or filter)"
+                    " that the turns that this objective needs are unknown: leave the option of"
+                    " turns out (objective.options.returns or filter)"
                 )
             counts, rewards = np.ones(group.num_completions, np.int32), group.rewards
         if counts.max() > shape.turns:

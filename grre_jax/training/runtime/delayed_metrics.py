@@ -86,10 +86,9 @@ class DelayedMetrics:
             self.warn(
                 f"step {self.step}: {share:.0%} of the tokens have a log-ratio beyond"
                 f" {OUT_OF_BOUNDS:g} nats (ratio_out_of_bounds), so their behavior log-probs are"
-                " not those of a policy near this one, and the gradient is unreliable: check stored"
-                " data with `grre rollouts verify FOLDER --deep` and recompute its"
-                " log-probs with `grre rollouts rescore`; if the run samples by itself, lower"
-                " optimizer.learning_rate or train on fresher data"
+                " not those of a policy near this one, and the gradient is unreliable:"
+                " recompute the log-probs of stored data with `grre rollouts rescore`; if the run"
+                " samples by itself, lower optimizer.learning_rate or train on fresher data"
             )
             self.warn = None
         if not math.isfinite(scalars.get("grad_norm", 0.0)):

@@ -7,7 +7,6 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import UsageError
-from grre_jax.rollouts.tools import copying
 
 
 def ids(folder):
@@ -31,13 +30,11 @@ def test_merge_keeps_groups_order_and_provenance(folder, tmp_path, make_group):
     assert len(rollouts.read(tmp_path / "mm").datasets[3].metadata["history"]) == 2
 
 
-def test_small_data_sets_of_one_source_become_one(tmp_path, make_group, monkeypatch):
+def test_small_data_sets_of_one_source_become_one(tmp_path, make_group):
     for position in range(5):
         rollouts.write(tmp_path / "r", [make_group(position)], writer="w")
     assert rollouts.merge([tmp_path / "r"], tmp_path / "one").datasets == 1
-    monkeypatch.setattr(copying, "GROUPS_PER_DATASET", 2)
-    assert rollouts.merge([tmp_path / "r"], tmp_path / "some").datasets == 3
-    assert ids(tmp_path / "one") == ids(tmp_path / "some") == [f"g{i}" for i in range(5)]
+    assert ids(tmp_path / "one") == [f"g{i}" for i in range(5)]
 
 
 def test_a_folder_that_holds_something_is_not_written_to(folder, tmp_path):

@@ -9,13 +9,13 @@ from grre_jax.rollouts.tools import expression
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("reward_mean == 0.5 and reward_max == 1 and reward_min == 0 and reward_std == 0.5", True),
+        ("reward_mean == 0.5 and max(rewards) == 1 and reward_std == 0.5", True),
         ("has_reward_variance and completions == 4 and sum(rewards) == 2", True),
         ("position in (1, 4, 7) and question_id not in ['q5']", True),
         ("length_max == max(lengths) and all(n <= length_max for n in lengths)", True),
-        ("'4+1' in prompt and prompt.startswith('4') and stopped == expert == 0.5", True),
+        ("'4+1' in prompt and prompt.startswith('4') and is_expert.mean() == 0.5", True),
         ("temperature == 0.7 and top_k == 40 and min_p == 0.05 and engine == 'made up'", True),
-        ("version_min < version_max and behavior_logprobs is not None", False),
+        ("policy_version.min() < policy_version.max() and behavior_logprobs is not None", False),
         ("task == 'gsm8k'", False),
     ],
 )

@@ -28,17 +28,9 @@ def test_a_damaged_manifest_line_is_found_and_the_other_data_sets_are_checked(fo
     assert "line 1:" in str(report.problems[0]) and report.intact_groups == 8
 
 
-def test_what_is_unfinished_is_shown_and_is_no_damage(folder):
+def test_what_is_unfinished_or_listed_twice_is_no_damage(folder):
     (folder / INCOMPLETE / "x").mkdir()
-    with open(folder / manifest.FILENAME, "ab") as file:
-        file.write(b'{"name":"torn')
+    path = folder / manifest.FILENAME
+    path.write_bytes(path.read_bytes() * 2 + b'{"name":"torn')
     report = rollouts.verify(folder)
-    assert report.ok and report.incomplete == ["manifest.jsonl (its last line)", ".incomplete/x"]
-
-
-def test_places_of_unknown_policies_are_no_duplicates(tmp_path, make_group):
-    groups = [make_group(0, version=-1, token_versions=None), make_group(1)]
-    for writer in ("a", "b"):
-        rollouts.write(tmp_path / "r", groups, writer=writer)
-    report = rollouts.verify(tmp_path / "r")
-    assert report.ok and [said.split()[-1] for said in report.duplicates] == ["g1"]
+    assert report.ok and report.intact_groups == 12

@@ -22,7 +22,7 @@ def test_a_few_solutions(tmp_path):
     with FILE.open(encoding="utf-8") as file:
         lines = list(itertools.islice(file, 40))
     (tmp_path / "s.jsonl").write_text("".join(lines), encoding="utf-8")
-    rollouts.import_gsm8k_solutions(tmp_path / "s.jsonl", tmp_path / "imported")
+    rollouts.import_rows("gsm8k-solutions", tmp_path / "s.jsonl", tmp_path / "imported")
     judge = InProcess(tasks.build("gsm8k"))
     changes = reverify(tmp_path / "imported", tmp_path / "judged", judge, {"task": "gsm8k"})
     assert changes.completions == 160 and not changes.counts and not changes.failures

@@ -7,18 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import reader
 from grre_jax.rollouts.schema import GROUP_FIELDS
-from grre_jax.rollouts.tools.exchange import rows
+from grre_jax.rollouts.tools.exchange.importers import DATA_SET
 
 ROWS_AT_ONCE = 64  # rows of a Parquet row group; they are in memory together
 ENDINGS = (".jsonl", ".parquet")
-_ABOUT = ("name", "writer", "policy_version", "schema_version", "created", "metadata")
 
 
 def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
-    """Writes all groups of a rollout folder to one file, one row each (see `rows`).
+    """Writes all groups of a rollout folder to one file, one row each: its fields by their names.
 
     Args:
         folder: the rollout folder.
@@ -68,14 +69,22 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
     return len(opened)
 
 
-def _rows(opened: reader.RolloutReader) -> Iterator[rows.Row]:
-    for number in range(len(opened)):
+def _rows(opened: reader.RolloutReader) -> Iterator[dict[str, Any]]:
+    """Yields groups as rows of JSON values; NaN and log-probs that are unknown are null."""
+    for number, group in enumerate(opened):
         entry, _ = opened.locate(number)
-        data_set = {name: getattr(entry, name) for name in _ABOUT}
-        yield rows.of_group(opened[number]) | {"data_set": data_set}
+        row = {field.name: _listed(getattr(group, field.name)) for field in GROUP_FIELDS}
+        row["components"] = {name: _listed(values) for name, values in group.components.items()}
+        yield row | {"data_set": {name: getattr(entry, name) for name in DATA_SET}}
 
 
-def _write_jsonl(found: Iterator[rows.Row], path: Path) -> None:
+def _listed(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [None if number != number else number for number in value.tolist()]
+    return value
+
+
+def _write_jsonl(found: Iterator[dict[str, Any]], path: Path) -> None:
     with open(path, "w", encoding="ascii") as file:
         for row in found:
             file.write(json.dumps(row) + "\n")
@@ -83,7 +92,7 @@ def _write_jsonl(found: Iterator[rows.Row], path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _write_parquet(found: Iterator[rows.Row], path: Path) -> None:
+def _write_parquet(found: Iterator[dict[str, Any]], path: Path) -> None:
     import pyarrow
     from pyarrow import parquet
 

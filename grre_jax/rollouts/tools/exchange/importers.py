@@ -1,16 +1,18 @@
 """Import of foreign completions into a rollout folder.
 
-An importer reads its file row by row and seals all of it together, or nothing if a row is wrong.
+An import reads its file row by row and seals all of it together, or nothing if a row is wrong.
 Imported groups have no behaviour log-probs unless the file has them; objectives that need them
 refuse the groups with that reason.
 """
 
+import contextlib
 import itertools
 import json
-import logging
+import math
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping
+import pickle
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +20,14 @@ from grre_jax import json_files
 from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import encoding, writer
-from grre_jax.rollouts.schema import Group
-from grre_jax.rollouts.storage import object_store
 from grre_jax.rollouts.tools import copying
-from grre_jax.rollouts.tools.exchange import gathering, rows, sources
+from grre_jax.rollouts.tools.exchange import rows, sources
+from grre_jax.storage.files import sha256
 
 if TYPE_CHECKING:
     from grre_jax.tasks import Tokenizer
 
-_log = logging.getLogger(__name__)
-
-# Formats, with the file's own names of fields where these differ.
+# The file's own names of fields, by format; "group" is the column whose equal values are one group.
 FORMATS: dict[str, dict[str, str]] = {
     "jsonl": {},
     "parquet": {},
@@ -41,11 +40,39 @@ FORMATS: dict[str, dict[str, str]] = {
         "reward": "score",
         "group": "input",
     },
+    "toolace": {},
+    "gsm8k-solutions": {},
 }
-# Fields of an exported row's data_set, and of its metadata.
-_ABOUT = {"name": str, "created": str, "writer": str, "policy_version": int, "metadata": dict}
-_METADATA = {"contains": tuple[str, ...], "history": tuple[dict, ...]}
-GSM8K_MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
+# Other names of fields, in every format. Masks of other libraries are 1 where the policy generated.
+ALIASES = {
+    "completion": "text",
+    "responses": "texts",
+    "logprobs": "behavior_logprobs",
+    "completion_mask": "mask",
+    "response_mask": "mask",
+    "loss_mask": "mask",
+    "action_mask": "mask",
+    "assistant_mask": "mask",
+    "assistant_masks": "mask",
+    "generation_mask": "mask",
+}
+# Provenance of GSM8K's example_model_solutions.jsonl: four models' solutions of each of its 1,319
+# test questions, with correctness (Cobbe et al., https://arxiv.org/abs/2110.14168).
+_GSM8K_SOLUTIONS = {
+    "task": "gsm8k",
+    "contains": ["gsm8k/test"],
+    "license": "MIT",
+    "origin": "https://github.com/openai/grade-school-math",
+}
+# Fields of an exported row's data_set.
+DATA_SET: dict[str, Any] = {
+    "name": str,
+    "writer": str,
+    "policy_version": int,
+    "schema_version": str,
+    "created": str,
+    "metadata": dict[str, Any],
+}
 
 
 def import_jsonl(
@@ -83,16 +110,16 @@ def import_rows(
 ) -> list[str]:
     """Imports rows of any format in FORMATS.
 
-    A row is a group, as `rows` shows it, a single completion, which `gathering` puts into groups,
-    or a whole conversation, `messages`. docs/rollouts.md has the fields; those that no record has
-    are kept in the group's `extra`. Rows that this package exported become the data sets that they
-    were, provenance included.
+    A row is a group, as `rows` shows it, a single completion, or a whole conversation, `messages`.
+    docs/rollouts.md has the fields; columns that are not fields are kept in the group's `extra`.
+    Rows that this package exported become the data sets that they were, provenance included.
 
     Args:
         kind: jsonl; parquet (a file, or a folder of them); datasets (a folder of
-            `datasets.save_to_disk`, or NAME:SPLIT of a data set on the Hub); trl (completions
-            that its trainers logged: the reward columns, which end in "_reward", become components,
-            and their sum the reward); verl (lines of its rollout_data_dir).
+            `datasets.save_to_disk`, or NAME:SPLIT of a data set on the Hub); toolace; trl
+            (completions that its trainers logged: the reward columns, which end in "_reward",
+            become components, and their sum the reward); verl (lines of its rollout_data_dir);
+            gsm8k-solutions (GSM8K's example_model_solutions.jsonl).
         path: the file, folder or name.
         folder: the rollout folder, made when it does not exist.
         mapping: the file's own names of fields, {"prompt": "question", "text": "response"}. A field
@@ -109,7 +136,7 @@ def import_rows(
         The names of the sealed data sets.
 
     Raises:
-        UsageError: a name in `mapping` that is no field, or a file that is already in the folder.
+        UsageError: a name in `mapping` that is no field.
         DataError: the file is missing or empty, or a row is wrong; the message names line, field
             and domain, and nothing is sealed.
 
@@ -128,224 +155,183 @@ def import_rows(
         ...     print(group.texts, group.rewards)
         ['2', '3'] [1. 0.]
     """
-    names = _checked_mapping(FORMATS[kind] | dict(mapping or {}), kind)
-    weights = names.pop("components", {}) if kind == "trl" else None
-    column = names.pop("group", "")
-    by = {name: field for field, name in names.items()}.get(column, column)
+    fields = _checked_mapping(FORMATS[kind] | dict(mapping or {}), kind)
+    weights = fields.pop("components", {}) if kind == "trl" else None
+    column = fields.pop("group", "")
+    names = _column_names(fields)
     path = Path(path).expanduser()
     found = sources.rows(path, kind)
-    source = _source(path, kind, folder)
-    first = next(found, None)
-    if first is None:
-        raise DataError(f"{path} has no groups; write one JSON object a line.")
-    found = itertools.chain([first], found)
-    provenance = dict(metadata or {})
-    if "data_set" in first[1]:
-        if mapping or tokenizer is not None:
-            raise UsageError(f"{path} is an export: leave out the mapping and the tokenizer.")
-        return writer.write_all(folder, _own_datasets(path, found, source, provenance, contains))
-
-    def row_of(row: rows.Row) -> rows.Row:
-        row = rows.renamed(row, names)
-        if weights is not None:
-            row = gathering.with_components(row, weights, "reward" in names)
-        return rows.normalised(row)
-
-    def group_of(name: str, row: rows.Row) -> Group:
-        return rows.to_group(row, name, task, tokenizer)
-
-    def gathered_group(name: str, parts: list[rows.Row]) -> Group:
-        if weights is not None:
-            gathering.refuse_other_order(parts)
-        return rows.of_completions({}, parts, name, task, tokenizer)
-
-    found = ((location, _placed(location, row_of, row)) for location, row in found)
-    first = next(found)
-    found = itertools.chain([first], found)
-    make: Callable[..., Group] = group_of
-    if rows.is_completion(first[1]):
-        found = gathering.gathered(found, by)
-        make = gathered_group
-    groups = ((place, _placed(place, make, _name(path, place), row)) for place, row in found)
-    provenance = {"task": task, "contains": list(contains)} | provenance | source
+    source = _source(path, kind)
+    provenance = {"task": task, "contains": list(contains)} | dict(metadata or {})
+    if kind == "gsm8k-solutions":
+        provenance |= _GSM8K_SOLUTIONS
     if tokenizer is not None:
         provenance["tokenizer"] = tokenizer.fingerprint
-    dataset = writer.DataSet(groups=_checked(path, groups), writer=kind, metadata=provenance)
-    return writer.write_all(folder, [dataset])
+    new = {"writer": kind, "policy_version": -1, "metadata": provenance | source}
+
+    def read() -> Iterator[tuple[str, rows.Row]]:
+        for place, row in found:
+            with _placed(place):
+                if "data_set" in row:
+                    row |= {name: _parsed(row.get(name)) for name in ("data_set", "extra")}
+                if weights is not None:
+                    row = _with_components(row, weights, names)
+                row = rows.renamed(row, names)
+            yield place, row
+
+    def groups() -> Iterator[copying.Placed]:
+        located = read()
+        first = next(located, None)
+        if first is None:
+            raise DataError(f"{path} has no groups; write one JSON object a line.")
+        located = itertools.chain([first], located)
+        identifiers: set[str] = set()
+        if rows.is_completion(first[1]):
+            located = _gathered(located, names.get(column, column))
+        for place, row in located:
+            with _placed(place):
+                exported = row["extra"].pop("data_set", None)
+                about = new if exported is None else _former(exported, metadata, source, contains)
+                name = f"{path.stem}:{place.split()[-1]}"
+                group = rows.to_group(row, name, provenance["task"], tokenizer)
+                encoding.encode(group)  # `extra` may not be JSON
+                if exported is None and group.group_id in identifiers:
+                    raise ConfigError("group_id", "another in each group", group.group_id)
+                identifiers.add(group.group_id)
+                writer.check_version(group, about["policy_version"])
+            yield about, group
+
+    return writer.write_all(folder, copying.datasets(groups()))
 
 
-def _name(path: Path, location: str) -> str:
-    """Returns the identifier of a group that has none."""
-    return f"{path.stem}:{location.split()[-1]}"
+def _former(
+    exported: Any,
+    metadata: Mapping[str, Any] | None,
+    source: dict[str, Any],
+    contains: tuple[str, ...],
+) -> dict[str, Any]:
+    """Returns the fields of the data set that an exported row was in, with a step in its
+    history.
+    """
+    exported = checked("data_set", dict[str, Any], exported)
+    data_set = json_files.check(exported, DATA_SET, "data_set.", required=DATA_SET)
+    before = data_set["metadata"]
+    checked("data_set.metadata.history", tuple[dict, ...], before.get("history", ()))
+    step = {"operation": "import", "data_set": data_set["name"], "sealed": data_set["created"]}
+    after = copying.with_step(before | dict(metadata or {}), step | source)
+    if contains:
+        after["contains"] = sorted({*before.get("contains", ()), *contains})
+    about = {name: data_set[name] for name in ("writer", "policy_version")} | {"metadata": after}
+    writer.provenance_of(writer.DataSet(groups=(), **about))
+    return about
 
 
 def _checked_mapping(mapping: dict[str, Any], kind: str) -> dict[str, Any]:
     """Returns a mapping whose fields and columns are those of a row."""
-    fields = (*rows.FIELDS, *rows.COMPLETION_FIELDS, *rows.ALIASES, "completions", "group")
-    domains = dict.fromkeys(fields, str | None)
+    fields = (*rows.FIELDS, *rows.COMPLETION_FIELDS, "completions", "group")
+    domains: dict[str, Any] = dict.fromkeys(fields, str | None)
     if kind == "trl":
         domains["components"] = dict[str, float]
-    mapping = json_files.check(mapping, domains, "mapping.")
-    used = [name for field, name in mapping.items() if isinstance(name, str) and field != "group"]
-    if len(set(used)) < len(used):
-        raise ConfigError("mapping", "a column of its own for each field", mapping)
-    return mapping
+    named = {ALIASES.get(field, field): column for field, column in mapping.items()}
+    return json_files.check(named, domains, "mapping.")
 
 
-def _source(path: Path, kind: str, folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Returns the provenance of a file, after a check that the folder does not have it yet."""
-    paths = sources.files(path, kind)
+def _column_names(fields: dict[str, str | None]) -> dict[str, str]:
+    """Returns the field that each column is, "" for none, from the column of each field."""
+    names = {alias: field for alias, field in ALIASES.items() if field not in fields}
+    names |= dict.fromkeys(fields, "")  # a column of a mapped field's own name is something else
+    columns = {column: field for field, column in fields.items() if column is not None}
+    if len(columns) < sum(column is not None for column in fields.values()):
+        raise ConfigError("mapping", "a column of its own for each field", fields)
+    return names | columns
+
+
+def _source(path: Path, kind: str) -> dict[str, Any]:
+    """Returns the provenance of a file."""
     source = {"engine": "imported", "format": kind, "source_file": path.name}
-    if not paths:
+    if kind == "datasets" and not path.exists():  # on the Hub
         return source
-    digest = sources.digest(paths)
-    storage = object_store.open_storage(folder)
-    for entry in storage.tail().new():
-        steps = (entry.metadata, *entry.metadata.get("history", []))
-        if any(step.get("source_sha256") == digest for step in steps):
-            raise UsageError(
-                f"{path} is already in {storage.root} as data set {entry.name}; use it,"
-                " or import into another folder."
-            )
-    return source | {"source_sha256": digest}
+    return source | {"source_sha256": " ".join(map(sha256, sources.files(path)))}
 
 
-def _checked(path: Path, groups: Iterator[tuple[str, Group]]) -> Iterator[Group]:
-    """Yields groups, each with an identifier of its own; warns after the last if none has
-    completions to compare.
+def _with_components(
+    row: rows.Row, weights: Mapping[str, float], names: Mapping[str, str]
+) -> rows.Row:
+    """Returns a row that TRL logged with its reward columns as components, and their weighted sum
+    as its reward if it has none.
+
+    A reward function that does not apply gives null or NaN: its component is NaN, it is left out of
+    the sum, and a row without any other reward has none.
+
+    Args:
+        row: under TRL's names.
+        weights: of the reward columns, by name; where it is empty, those that end in "_reward"
+            have weight 1.
+        names: the field that a column is, as for `rows.renamed`.
+
+    Raises:
+        ConfigError: a reward column is missing or not of numbers.
     """
-    compares = False
-    locations: dict[str, str] = {}  # of groups by their identifier
-    for location, group in groups:
-        first = locations.setdefault(group.group_id, location)
-        if first != location:
-            domain = f"an identifier of its own, not that of {first}"
-            raise DataError(f"{location}: {ConfigError('field group_id', domain, group.group_id)}.")
-        compares = compares or group.num_completions > 1 or bool(group.is_expert.all())
-        yield group
-    if not compares:
-        _log.warning(
-            "%s: every group has one completion, so advantages relative to a group are all 0. If"
-            ' several rows are one group, name the column that they share: {"group": COLUMN}.',
-            path,
-        )
+    weights = weights or {name: 1.0 for name in row if name.endswith("_reward")}
+    has_total = any(names.get(column, column) == "reward" for column in row)
+    values = {}
+    for name in weights:
+        value = row.get(name, "no such field")
+        absent = value is None or value != value
+        values[name] = math.nan if absent else float(checked(name, float | bool, value))
+    terms = [weights[name] * value for name, value in values.items() if value == value]
+    others = {name: value for name, value in row.items() if name not in weights}
+    others["components"] = values
+    if weights and not has_total:
+        others["reward"] = sum(terms) if terms else math.nan
+    return others
 
 
-def _own_datasets(
-    path: Path,
-    found: sources.Rows,
-    source: dict[str, Any],
-    metadata: dict[str, Any],
-    contains: tuple[str, ...],
-) -> Iterator[writer.DataSet]:
-    """Yields the data sets of exported rows: consecutive rows of the same provenance."""
+def _gathered(found: Iterator[tuple[str, rows.Row]], by: str) -> Iterator[tuple[str, rows.Row]]:
+    """Yields the rows of single completions gathered into groups, in the order of their first
+    rows.
 
-    def group_of(name: str, row: rows.Row, version: int) -> Group:
-        fields = {name: value for name, value in row.items() if name != "data_set"}
-        group = rows.to_group(rows.normalised(fields), name, "")
-        writer.check_version(group, version)
-        return group
+    Rows that agree in `step` (which TRL and verl log) and in another field are a group, wherever
+    in the file they are. They wait in a temporary file, so memory has their keys alone.
 
-    def key(item: tuple[str, rows.Row]) -> str:
-        return json.dumps(item[1].get("data_set"), sort_keys=True, default=str)
+    Args:
+        found: the renamed rows with their locations.
+        by: the field; group_id, else prompt, if empty.
 
-    for _, items in itertools.groupby(found, key):
-        location, row = next(items)
-        about = _placed(location, _about, row.get("data_set"))
-        step = {"operation": "import", "data_set": about["name"], "sealed": about["created"]}
-        provenance = copying.with_step(about["metadata"] | metadata, step | source)
-        if contains:
-            provenance["contains"] = sorted({*provenance.get("contains", ()), *contains})
-        version = about["policy_version"]
-        groups = (
-            _placed(place, group_of, _name(path, place), fields, version)
-            for place, fields in itertools.chain([(location, row)], items)
-        )
-        dataset = writer.DataSet(
-            groups=groups, writer=about["writer"], policy_version=version, metadata=provenance
-        )
-        _placed(location, writer.provenance_of, dataset)
-        yield dataset
+    Raises:
+        DataError: a row lacks the field.
+    """
+    groups: dict[str, list[int]] = {}  # places of the rows in the temporary file
+    with tempfile.TemporaryFile() as store:
+        for location, row in found:
+            field = by or ("group_id" if "group_id" in row else "prompt")
+            value = row.get(field, row["extra"].get(field))
+            if value is None:
+                raise DataError(f"{location}: field {field} is missing, which groups rows.")
+            key = json.dumps([row["extra"].get("step"), value], default=str)
+            groups.setdefault(key, []).append(store.tell())
+            pickle.dump((location, row), store, pickle.HIGHEST_PROTOCOL)
+        for places in groups.values():
+            parts = []
+            for place in places:
+                store.seek(place)
+                parts.append(pickle.load(store))
+            yield parts[0][0], {"extra": {}, "completions": [row for _, row in parts]}
 
 
-def _about(value: Any) -> dict[str, Any]:
-    """Returns the provenance of an exported row, checked."""
-    about = checked("data_set", dict[str, Any], value)
-    for name, kind in _ABOUT.items():
-        checked(f"data_set.{name}", kind, about.get(name))
-    for name, kind in _METADATA.items():
-        checked(f"data_set.metadata.{name}", kind, about["metadata"].get(name, ()))
-    return about
+def _parsed(value: Any) -> Any:
+    """Returns an object, which Parquet has as JSON."""
+    return json.loads(value) if isinstance(value, str) else value
 
 
-def _placed(location: str, make: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns `make(*arguments)`; errors name file and location."""
+@contextlib.contextmanager
+def _placed(location: str) -> Iterator[None]:
+    """A context in which the errors of a row name file and location."""
     try:
-        value = make(*arguments)
-        if isinstance(value, Group):
-            encoding.to_record(value)  # which JSON must be able to hold
-        return value
+        yield
     except ConfigError as error:
         raise DataError(f"{location}: field {error}.") from error
     except (DataError, UsageError) as error:
         raise DataError(f"{location}: {str(error).rstrip('.')}.") from error
-    except RecursionError as error:
-        raise DataError(f"{location}: a field is nested too deeply.") from error
-
-
-def import_gsm8k_solutions(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> str:
-    """Imports GSM8K's example_model_solutions.jsonl: four models' solutions of each of its 1,319
-    test questions, with correctness.
-
-    The file is https://github.com/openai/grade-school-math,
-    grade_school_math/data/example_model_solutions.jsonl (Cobbe et al., "Training Verifiers to Solve
-    Math Word Problems", https://arxiv.org/abs/2110.14168). A group is a question; its completions
-    come from GSM8K_MODELS, in that order, with reward 1 where the file says that the solution is
-    correct and 0 elsewhere; its answer is the final number of the ground truth, without thousands
-    commas. Since the questions are GSM8K's test split, the data set's provenance says
-    contains=["gsm8k/test"].
-
-    Returns:
-        The name of the sealed data set.
-
-    Raises:
-        UsageError: the file is already in the folder.
-        DataError: the file is missing or empty, or a line is wrong; the message names line, field
-            and domain, and nothing is sealed.
-    """
-    path = Path(path).expanduser()
-    found = sources.rows(path, "gsm8k-solutions")
-    provenance = {
-        "task": "gsm8k",
-        "contains": ["gsm8k/test"],
-        "license": "MIT",
-        "origin": "https://github.com/openai/grade-school-math",
-    }
-    provenance |= _source(path, "gsm8k-solutions", folder)
-    groups = (_placed(place, _solutions, int(place.split()[-1]), row) for place, row in found)
-    return writer.write(folder, groups, writer="gsm8k-solutions", metadata=provenance)
-
-
-def _solutions(number: int, row: rows.Row) -> Group:
-    """Returns the group of line `number`."""
-    solutions = [checked(model, dict[str, Any], row.get(model)) for model in GSM8K_MODELS]
-    correct = [
-        checked(f"{model}.is_correct", bool, solution.get("is_correct"))
-        for model, solution in zip(GSM8K_MODELS, solutions, strict=True)
-    ]
-    truth = checked("ground_truth", str, row.get("ground_truth"))
-    answer = re.search(r"A:\s*(-?[\d,]*\.?\d+)\s*$", truth)
-    if answer is None:
-        raise ConfigError("ground_truth", "a text with 'A:' and a number at its end", truth)
-    others = {n: value for n, value in row.items() if n not in (*GSM8K_MODELS, "question")}
-    return Group(
-        group_id=f"gsm8k-solutions:{number}",
-        prompt=row.get("question"),
-        texts=[solution.get("solution") for solution in solutions],
-        rewards=correct,
-        task="gsm8k",
-        question_id=f"gsm8k/test/{number - 1}",
-        answer=answer[1].replace(",", ""),
-        sources=list(GSM8K_MODELS),
-        extra=others,
-    )
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(f"{location}: a field cannot be read ({error}).") from error

@@ -4,18 +4,19 @@ Parquet, and data sets of Hugging Face.
 Parquet and Arrow are read with pyarrow, a dependency of TensorFlow Datasets.
 """
 
-import hashlib
 import itertools
-import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from grre_jax import json_files
 from grre_jax.errors import DataError
+from grre_jax.json_files import json_lines, require
 from grre_jax.rollouts.tools.exchange.rows import Row
 
 Rows = Iterator[tuple[str, Row]]
+
+GSM8K_MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
 
 
 def rows(path: Path, kind: str) -> Rows:
@@ -29,77 +30,86 @@ def rows(path: Path, kind: str) -> Rows:
         DataError: a file is missing, of another format, or damaged.
     """
     from grre_jax.tasks.datasets import stored_records
+    from grre_jax.tasks.datasets.toolace import demonstration
 
     if kind == "datasets" and not path.exists():
         name, _, split = str(path).partition(":")
         return _numbered(path, stored_records.from_hub(name, split or "train"))
-    paths = files(path, kind)
-    if kind in ("jsonl", "verl", "gsm8k-solutions") or path.suffix == ".jsonl":
-        return _json_lines(path)
-    return _numbered(path, itertools.chain.from_iterable(map(stored_records.table_rows, paths)))
+    paths = files(path)
+    if kind == "toolace":
+        records = enumerate(stored_records.read_records(path), start=1)
+        located = ((f"{path}, record {number}", record) for number, record in records)
+        return ((place, demonstration(record, place)) for place, record in located)
+    if paths[0].suffix in (".parquet", ".arrow"):
+        return _numbered(path, itertools.chain.from_iterable(map(stored_records.table_rows, paths)))
+    lines = _json_lines(path)
+    if kind == "gsm8k-solutions":
+        return ((place, _gsm8k_solutions(place, row)) for place, row in lines)
+    return lines
 
 
-def files(path: Path, kind: str) -> list[Path]:
-    """Returns the files of a source, in order; none of a data set on the Hub.
+def files(path: Path) -> list[Path]:
+    """Returns the files of a source, in order.
 
     Args:
-        path: a file, a folder of Parquet files, or (kind datasets) one of `datasets.save_to_disk`.
-        kind: a name in `importers.FORMATS`.
+        path: a file, a folder of Parquet files, or one of `datasets.save_to_disk`.
 
     Raises:
         DataError: there are none.
     """
     from grre_jax.tasks.datasets.stored_records import saved_files
 
-    if kind == "datasets":
-        splits = sorted(state.parent.name for state in path.glob("*/state.json"))
-        if splits and not (path / "state.json").exists():
-            raise DataError(f"{path} has the splits {', '.join(splits)}: name the folder of one.")
-        return saved_files(path) if path.exists() else []
+    if (path / "state.json").exists():
+        return saved_files(path)
     found = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not found or not found[0].is_file():
-        raise DataError(f"{path} does not exist, or is a folder without .parquet files.")
+        raise DataError(
+            f"{path}: expected a file, a folder of .parquet files, or one split of a folder of"
+            " datasets.save_to_disk."
+        )
     return found
 
 
-def digest(paths: list[Path]) -> str:
-    """Returns the SHA-256 of the contents of files, one after the other."""
-    total = hashlib.sha256()
-    for path in paths:
-        with open(path, "rb") as file:
-            while block := file.read(1 << 16):
-                total.update(block)
-    return total.hexdigest()
+def _gsm8k_solutions(where: str, row: Row) -> Row:
+    """Returns a line of GSM8K's example_model_solutions.jsonl as a row: a question with the
+    solutions of GSM8K_MODELS.
+
+    Args:
+        where: its location.
+        row: the line's object.
+
+    Raises:
+        DataError: a field is missing or wrong.
+    """
+    others = dict(row)
+    completions = []
+    for model in GSM8K_MODELS:
+        solution = require(others.pop(model, None), dict[str, Any], where, f"field {model}")
+        correct = require(solution.get("is_correct"), bool, where, f"field {model}.is_correct")
+        completions.append({"text": solution.get("solution"), "reward": correct, "source": model})
+    truth = require(row.get("ground_truth"), str, where, "field ground_truth")
+    answer = re.search(r"A:\s*(-?[\d,]*\.?\d+)\s*$", truth)
+    if answer is None:
+        raise DataError(f"{where}: field ground_truth: expected 'A:' and a number at its end")
+    number = int(where.split()[-1])
+    return {
+        "group_id": f"gsm8k-solutions:{number}",
+        "question_id": f"gsm8k/test/{number - 1}",
+        "prompt": others.pop("question", None),
+        "answer": answer[1].replace(",", ""),
+        "completions": completions,
+        "extra": others,
+    }
 
 
 def _json_lines(path: Path) -> Rows:
     with open(path, "rb") as file:
-        yield from json_files.json_lines(file, path)
+        yield from json_lines(file, path)
 
 
 def _numbered(path: Path, records: Iterable[Row]) -> Rows:
     for number, record in enumerate(records, start=1):
-        row = {name: _row_value(value) for name, value in record.items()}
-        for name in ("data_set", "extra") if "data_set" in row else ():
-            row[name] = _parsed(row.get(name))  # an export, which has objects as JSON
-        yield f"{path}, row {number}", row
-
-
-def _parsed(value: Any) -> Any:
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
-        return value  # refused where it is read
-
-
-def _row_value(value: Any) -> Any:
-    """Returns an Arrow value with a type of JSON; null fields of a list's objects are kept, as the
-    reward of a completion may be null.
-    """
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        items = [item or {} for item in value]
-        return [{str(name): _plain(inner) for name, inner in item.items()} for item in items]
-    return _plain(value)
+        yield f"{path}, row {number}", {name: _plain(value) for name, value in record.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -107,13 +117,14 @@ def _plain(value: Any) -> Any:
     become text.
 
     A structure has the fields of all rows, null if a row had none: they are left out, as a tool's
-    call would be rendered with them.
+    call would be rendered with them, but for a completion's reward.
     """
+    if isinstance(value, list) and value and isinstance(value[0], tuple):
+        value = dict(value)
     if isinstance(value, dict):
-        return {str(name): _plain(inner) for name, inner in value.items() if inner is not None}
-    if isinstance(value, list) and value and not isinstance(value[0], int | float):
-        if all(isinstance(item, tuple) and len(item) == 2 for item in value):
-            return {str(name): _plain(inner) for name, inner in value}
+        items = value.items()
+        kept = {str(name): inner for name, inner in items if inner is not None or name == "reward"}
+        return {name: _plain(inner) for name, inner in kept.items()}
+    if isinstance(value, list):
         return [_plain(item) for item in value]
-    plain = value is None or isinstance(value, str | bytes | bool | int | float | list)
-    return value if plain else str(value)
+    return value if isinstance(value, str | bytes | int | float | None) else str(value)

@@ -4,7 +4,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts.tools.exchange import importers
+from grre_jax.rollouts.tools.exchange import sources
 
 LINE = {
     "prompt": "2+2=",
@@ -21,7 +21,7 @@ def write_lines(path, *lines):
 def solution(answer, correct):
     models = {
         model: {"is_correct": right, "solution": f"{model} says\nA: 7"}
-        for model, right in zip(importers.GSM8K_MODELS, correct, strict=True)
+        for model, right in zip(sources.GSM8K_MODELS, correct, strict=True)
     }
     return {"question": "How many?", "ground_truth": f"It is <<1+1=2>>2.\nA: {answer}", **models}
 
@@ -79,26 +79,17 @@ def test_lines_of_verl(tmp_path):
     assert second.extra["completions"] == [{"acc": 0}, {"acc": 1}]
 
 
-def test_the_same_file_is_not_imported_twice(tmp_path):
-    path = write_lines(tmp_path / "a.jsonl", LINE)
-    name = rollouts.import_jsonl(path, tmp_path / "r")
-    with pytest.raises(UsageError, match=name):
-        rollouts.import_jsonl(path, tmp_path / "r")
-    rollouts.import_jsonl(write_lines(tmp_path / "b.jsonl", LINE, LINE), tmp_path / "r")
-    assert len(rollouts.read(tmp_path / "r")) == 3
-
-
 def test_gsm8k_solutions(tmp_path):
     lines = solution("1,234", (True, False, True, True)), solution("-5", (False,) * 4)
     path = write_lines(tmp_path / "s.jsonl", *lines)
-    rollouts.import_gsm8k_solutions(path, tmp_path / "r")
+    rollouts.import_rows("gsm8k-solutions", path, tmp_path / "r")
     reader = rollouts.read(tmp_path / "r")
     first, second = reader
     assert (first.prompt, first.answer, first.task) == ("How many?", "1234", "gsm8k")
-    assert first.question_id == "gsm8k/test/0" and first.sources == list(importers.GSM8K_MODELS)
+    assert first.question_id == "gsm8k/test/0" and first.sources == list(sources.GSM8K_MODELS)
     assert first.rewards.tolist() == [1, 0, 1, 1] and second.answer == "-5"
     assert first.texts[2] == "175b_finetuning says\nA: 7"
     assert "<<1+1=2>>" in first.extra["ground_truth"] and reader.contains == {"gsm8k/test"}
     path = write_lines(tmp_path / "t.jsonl", solution("none", (True,) * 4))
     with pytest.raises(DataError, match="line 1: field ground_truth"):
-        rollouts.import_gsm8k_solutions(path, tmp_path / "r")
+        rollouts.import_rows("gsm8k-solutions", path, tmp_path / "r")

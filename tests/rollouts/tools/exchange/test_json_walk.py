@@ -3,12 +3,13 @@ line and field.
 """
 
 import json
+from typing import Any
 
 import pytest
 
-from grre_jax.cli.rollouts import _mapping
+from grre_jax.domains import parse
 from grre_jax.errors import UsageError
-from grre_jax.rollouts.tools.exchange import importers, rows
+from grre_jax.rollouts.tools.exchange import importers, rows, sources
 
 from .... import json_values
 
@@ -42,16 +43,18 @@ ROW = {
 }
 ABOUT = {"name": "n", "writer": "w", "policy_version": 3, "schema_version": "1.1.0", "created": "c"}
 METADATA = {"task": "t", "contains": ["gsm8k/test"], "history": [{"operation": "x"}]}
-OWN = rows.of_group(rows.of_completions(dict(ROW), [COMPLETION], "x", "")) | {
-    "data_set": ABOUT | {"metadata": METADATA}
-}
+OWN = (
+    ROW
+    | {"texts": ["t"], "rewards": [1.0], "tokens": [4], "lengths": [1], "mask": [1]}
+    | {"components": {"a": [1.0]}, "data_set": ABOUT | {"metadata": METADATA}}
+)
 TRL = {"step": 1, "prompt": "p", "completion": "c", "accuracy": 1.0, "advantage": 0.5}
 SOLUTIONS = {"question": "q", "ground_truth": "A: 7"} | {
-    model: {"is_correct": True, "solution": "s"} for model in importers.GSM8K_MODELS
+    model: {"is_correct": True, "solution": "s"} for model in sources.GSM8K_MODELS
 }
 STRANGE = (
     *("strange", "behavior_logprobs", "rewards", "lengths", "prompt_messages", "tools"),
-    *("data_set", "record", "completion", "step"),
+    *("data_set", "completion", "step"),
 )
 
 
@@ -82,7 +85,7 @@ GROUP_ROW = ROW | {"completions": [COMPLETION, COMPLETION]}
 FORMS = {
     "groups": (GROUP_ROW, [(name,) for name in STRANGE]),
     "completions": (ROW | COMPLETION, [(name,) for name in STRANGE]),
-    "export": (OWN, [("record",), ("strange",)]),
+    "export": (OWN, [("strange",)]),
     "solutions": (SOLUTIONS, [("strange",), ("completions",)]),
     "trl": (TRL, [(name,) for name in ("components", "reward", "group_id", "strange")]),
 }
@@ -104,12 +107,11 @@ def test_every_json_value_as_a_row_and_as_a_second_row(walk):
         assert walk("jsonl", texts, "line 2") == 0
 
 
-def test_every_json_value_as_a_mapping(tmp_path):
-    path = tmp_path / "m.json"
+def test_every_json_value_as_a_mapping():
     nested = [f'{{"{name}": {value}}}' for name in ("prompt", "mask") for value in VALUES]
     for text in [*VALUES, *nested]:
-        path.write_text(text)
         try:
-            importers._checked_mapping(_mapping(str(path)), "jsonl")
+            mapping = parse("mapping", dict[str, Any], text)
+            importers._column_names(importers._checked_mapping(mapping, "jsonl"))
         except UsageError as error:
             assert "apping" in str(error)

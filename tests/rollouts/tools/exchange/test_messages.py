@@ -8,11 +8,12 @@ import re
 
 import pytest
 
-from grre_jax import tasks
+from grre_jax import rollouts, tasks
 from grre_jax.errors import DataError
 from grre_jax.rollouts import views
 
 from .... import byte_tokenizers
+from ....tasks.datasets import published_samples
 from . import importing
 from .test_json_walk import VALUES
 
@@ -84,13 +85,6 @@ def pieces(tokenizer, group, k=0):
     return [(tokenizer.tokenizer.decode([token for token, _ in run]), bit) for bit, run in runs]
 
 
-def turns_of(group, tokenizer):
-    """Text and reward of each turn, after a check that its tokens have that text."""
-    texts = [group.texts[0][start:end] for start, end in group.turns(0, "turn_texts")]
-    assert [tokenizer.decode(group.tokens[start:end]) for start, end in group.turns(0)] == texts
-    return list(zip(texts, group.turn_rewards.tolist(), strict=True))
-
-
 @pytest.mark.parametrize("kind", ["jsonl", "trl"])
 def test_a_tool_is_masked_and_the_end_of_a_turn_is_not(tmp_path, tokenizer, kind):
     row = {"prompt": [says("user", "q")], "completion": TURNS, "reward": 1.0}
@@ -99,7 +93,6 @@ def test_a_tool_is_masked_and_the_end_of_a_turn_is_not(tmp_path, tokenizer, kind
     assert pieces(tokenizer, group) == [(f"call{END}", 1), (observed, 0), (f"so 42{END}", 1)]
     assert tokenizer.tokenizer.decode(group.prompt_tokens) == ASKS
     assert group.prompt == "q" and group.texts == [tokenizer.decode(group.tokens)]
-    assert turns_of(group, tokenizer) == [("call", 0.0), ("so 42", 1.0)]
     assert group.extra["prompt_messages"] == row["prompt"]
     assert group.extra["completion_messages"] == [TURNS]
     assert reader.datasets[0].metadata["tokenizer"] == tokenizer.fingerprint
@@ -115,7 +108,6 @@ def test_a_turn_that_was_cut_has_no_end_and_a_last_observation_stays(tmp_path, t
     assert pieces(tokenizer, group)[2:] == [("so 42", 1)]
     assert pieces(tokenizer, group, 1) == [(f"call{END}", 1), (OBSERVED, 0)]
     assert pieces(tokenizer, group, 2) == [(f"plain{END}", 1)] and group.texts[2] == "plain"
-    assert group.turn_rewards.tolist() == [0, 1, 0, 0]
 
 
 def test_one_message_of_each_side_is_the_text_that_training_makes_tokens_of(tmp_path, tokenizer):
@@ -143,14 +135,14 @@ def test_tokens_beside_messages_win(tmp_path, tokenizer):
 
 
 REFUSED = [  # the template, None for no tokenizer; the row; the field that is named
-    (None, row_of("a", prompt=[says("system", "s"), says("user", "q")]), "prompt"),
+    (None, row_of("a", prompt=[says("system", "s"), says("user", "q")]), "texts"),
     (None, row_of(TURNS), "texts"),
     (None, row_of([says("assistant", "a", tool_calls=[{}])]), "texts"),
-    (None, row_of("a", tools=[{"name": "calc"}]), "tools"),
-    (None, with_tokens(text="a", turn_rewards=[1, 2]), "turn_rewards"),
+    (None, row_of("a", tools=[{"name": "calc"}]), "texts"),
+    (CHATML, row_of("a", prompt=ASKS, tools=[{"name": "calc"}]), "prompt"),  # applied already
+    (CHATML, row_of(TURNS, tools="[]"), "tools"),
     (None, {"messages": [says("user", "q")], "reward": 1}, "messages"),
     (NO_TOOLS, row_of("a", tools=[{"name": "calc"}]), TEXT),
-    (CHATML, row_of("a", prompt=ASKS), "prompt"),  # its template would be applied twice
     (FORGETS, row_of(TURNS), TEXT),
     (MARKS_LAST, row_of(TURNS), TEXT),
     (COUNTS, row_of(TURNS), TEXT),
@@ -165,9 +157,6 @@ REFUSED = [  # the template, None for no tokenizer; the row; the field that is n
     (CHATML, row_of([]), TEXT),
     (CHATML, with_tokens(text=TURNS, mask=None), "mask"),
     (CHATML, with_tokens([64, 65, 260]), "tokens"),
-    (CHATML, with_tokens(turn_rewards=[1, 2, 3]), "completions[0].turn_rewards"),
-    (CHATML, with_tokens(turn_rewards=["1"]), "completions[0].turn_rewards"),
-    (CHATML, with_tokens(turn_rewards=[1, 2], text="other"), TEXT),
 ]
 
 
@@ -238,10 +227,21 @@ def test_a_conversation_is_a_completion_from_the_assistants_first_message_on(tmp
     row = {"messages": [*asked, *said], "reward": 0.5, "is_expert": True}
     group, _ = imported(tmp_path, row, tokenizer)
     called = {"function": {"name": "calc", "arguments": {"x": 6}}}
-    (first, reward), last = turns_of(group, tokenizer)
-    assert json.loads(first) == called and (reward, last) == (0.0, ("so 42", 0.5))
+    assert json.loads(pieces(tokenizer, group)[0][0].removesuffix(END)) == called
     assert group.is_expert.tolist() == [1] and group.extra["prompt_messages"] == asked
     assert group.extra["completion_messages"][0][0]["tool_calls"] == [called]
+
+
+def test_conversations_of_toolace_are_demonstrations(tmp_path, tokenizer):
+    path = published_samples.toolace(tmp_path, 8)
+    rollouts.import_rows("toolace", path, tmp_path / "r", tokenizer=tokenizer)
+    group = rollouts.read(tmp_path / "r")[7]
+    first, _, last = pieces(tokenizer, group)
+    assert first == (f'[Get Tides(port="7")]{END}', 1)
+    assert last == (f"High water is at 7:00.{END}", 1)
+    assert group.is_expert.tolist() == [1] and group.sources == ["toolace"]
+    task = tasks.build("toolace", path=path, held_out=8)
+    assert group.question_id in {question.question_id for question in task.evaluation(8)}
 
 
 VERL = {
@@ -251,15 +251,11 @@ VERL = {
     "mask": "response_mask",
     "logprobs": "response_logprobs",
     "reward": "reward_score",
-    "turn_rewards": "turn_scores",
     "group": "uid",
 }
 
 
-@pytest.mark.parametrize(
-    ("scores", "rewards"), [([], [0, 0.75]), ([0.25], [0.25, 0.5]), ([0.25, 0.25], [0.25, 0.25])]
-)
-def test_trajectories_of_verl_are_read_under_its_names(tmp_path, tokenizer, scores, rewards):
+def test_trajectories_of_verl_are_read_under_its_names(tmp_path, tokenizer):
     written = [*tokenizer.encode_completion("ab"), *tokenizer.encode_text("\nx", special=False)]
     row = {
         "uid": "u",
@@ -269,17 +265,8 @@ def test_trajectories_of_verl_are_read_under_its_names(tmp_path, tokenizer, scor
         "response_mask": [1, 1, 1, 0, 0, 1, 1],
         "response_logprobs": [-1.0, -1, -1, 0, 0, -1, -1],
         "reward_score": 0.75,
-        "turn_scores": scores,
         "num_turns": 4,
     }
     group, _ = imported(tmp_path, row, tokenizer, mapping=VERL)
-    assert turns_of(group, tokenizer) == [("ab", rewards[0]), ("c", rewards[1])]
     assert group.texts == ["ab\nxc"] and group.prompt == "q" and group.extra["num_turns"] == 4
     assert group.behavior_logprobs.tolist() == row["response_logprobs"]
-
-
-def test_turns_without_a_text_between_them_end_with_their_end_tokens(tmp_path, tokenizer):
-    ids = [*tokenizer.encode_completion("a"), *tokenizer.encode_completion("b")]
-    row = with_tokens(ids, [1] * 4, turn_rewards=[0.5, 0.25])
-    group, _ = imported(tmp_path, row, tokenizer)
-    assert turns_of(group, tokenizer) == [("a", 0.5), ("b", 0.25)]

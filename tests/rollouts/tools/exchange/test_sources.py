@@ -50,7 +50,7 @@ def test_tables_with_a_mapping(tmp_path, kind):
         ("trl", "folder", "folder"),
         ("datasets", "folder", "folder"),
         ("datasets", "no/such", "no/such"),
-        ("datasets", "splits", "test, train"),
+        ("datasets", "splits", "splits"),
         ("datasets", "bad", "data-0.arrow"),
         ("datasets", "gone", "data-0.arrow"),
         ("datasets", "twice", "two columns"),
