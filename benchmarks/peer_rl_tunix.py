@@ -25,8 +25,7 @@ from flax import nnx
 from peer_rl import Run, run_of_arguments
 from safetensors.numpy import save_file
 from transformers import AutoTokenizer
-from tunix.models.llama3 import model as llama
-from tunix.models.llama3 import params as llama_params
+from tunix.models.llama3 import model as llama, params as llama_params
 from tunix.rl import rl_cluster as clusters
 from tunix.rl.grpo.grpo_learner import GRPOConfig, GRPOLearner
 from tunix.rl.rollout.base_rollout import RolloutConfig

@@ -55,8 +55,7 @@ from grre_jax.config import Config, load_file
 from grre_jax.console import make_console
 from grre_jax.reporting import read_metrics
 from grre_jax.tasks import ChatTokenizer
-from grre_jax.training import build, policies
-from grre_jax.training import state as training_state
+from grre_jax.training import build, policies, state as training_state
 from grre_jax.training.config.overrides import override
 from grre_jax.training.evaluation.evaluate import answer, figures, make_evaluator
 

@@ -39,8 +39,7 @@ from grre_jax.allocation import keep_freed_memory
 from grre_jax.models import Transformer
 from grre_jax.parallel import mesh as meshes
 from grre_jax.rollouts import Group
-from grre_jax.training import optimizer as training_optimizer
-from grre_jax.training import state as training_state
+from grre_jax.training import optimizer as training_optimizer, state as training_state
 from grre_jax.training.data.pack import BatchShape, pack
 from grre_jax.training.step import make_train_step
 

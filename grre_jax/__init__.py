@@ -4,7 +4,6 @@
 name: `from grre_jax import objectives, models, sampling, rollouts, tasks, training`.
 """
 
-from grre_jax.api import Run as Run
-from grre_jax.api import train as train
+from grre_jax.api import Run as Run, train as train
 
 __version__ = "0.1.0"

@@ -8,17 +8,21 @@ from grre_jax.reporting.config import LoggingConfig as LoggingConfig
 from grre_jax.sampling.config import SamplingConfig as SamplingConfig
 from grre_jax.tasks.config import TaskConfig as TaskConfig
 from grre_jax.training.checkpoints.config import CheckpointConfig as CheckpointConfig
-from grre_jax.training.config.run import RESUMABLE_FIELDS as RESUMABLE_FIELDS
-from grre_jax.training.config.run import Config as Config
-from grre_jax.training.config.run import differences as differences
-from grre_jax.training.config.run import from_dict as from_dict
-from grre_jax.training.config.run import load_file as load_file
-from grre_jax.training.config.sections import ClusterConfig as ClusterConfig
-from grre_jax.training.config.sections import ExplorersConfig as ExplorersConfig
-from grre_jax.training.config.sections import LearnerConfig as LearnerConfig
-from grre_jax.training.config.sections import ObjectiveConfig as ObjectiveConfig
-from grre_jax.training.config.sections import TrainingConfig as TrainingConfig
-from grre_jax.training.config.sections import WarmStartConfig as WarmStartConfig
+from grre_jax.training.config.run import (
+    RESUMABLE_FIELDS as RESUMABLE_FIELDS,
+    Config as Config,
+    differences as differences,
+    from_dict as from_dict,
+    load_file as load_file,
+)
+from grre_jax.training.config.sections import (
+    ClusterConfig as ClusterConfig,
+    ExplorersConfig as ExplorersConfig,
+    LearnerConfig as LearnerConfig,
+    ObjectiveConfig as ObjectiveConfig,
+    TrainingConfig as TrainingConfig,
+    WarmStartConfig as WarmStartConfig,
+)
 from grre_jax.training.data.config import DataConfig as DataConfig
 from grre_jax.training.data.regime import Regime as Regime
 from grre_jax.training.data.schedule import Schedule as Schedule

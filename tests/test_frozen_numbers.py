@@ -91,8 +91,7 @@ def agent_calculator(folder):
 
 def jsonl(folder):
     """Learns from twelve groups of texts, their rewards written by hand."""
-    from grre_jax import config as c
-    from grre_jax import rollouts
+    from grre_jax import config as c, rollouts
 
     lines = []
     for n in range(12):

@@ -25,8 +25,7 @@ from grre_jax.sampling.decoding.state import Shape
 from grre_jax.sampling.decoding.weights import prepared
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
 from grre_jax.sampling_params import SamplingParams
-from grre_jax.training import build
-from grre_jax.training import state as training_state
+from grre_jax.training import build, state as training_state
 from grre_jax.training.actors.calls import Call
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.pack import PackedBatch, pack

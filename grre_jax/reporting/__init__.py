@@ -4,17 +4,25 @@ curves and the report.
 Matplotlib, rich, tensorboardX and wandb are imported when they are used.
 """
 
-from grre_jax.reporting.figures import overview_figure as overview_figure
-from grre_jax.reporting.figures import run_colours as run_colours
+from grre_jax.reporting.figures import (
+    overview_figure as overview_figure,
+    run_colours as run_colours,
+)
 from grre_jax.reporting.intervals import wilson_interval as wilson_interval
-from grre_jax.reporting.loggers import RunLog as RunLog
-from grre_jax.reporting.loggers import TensorBoardLogger as TensorBoardLogger
-from grre_jax.reporting.loggers import WandbLogger as WandbLogger
-from grre_jax.reporting.loggers import check_loggers as check_loggers
-from grre_jax.reporting.loggers import open_log as open_log
-from grre_jax.reporting.metrics import MetricsLog as MetricsLog
-from grre_jax.reporting.metrics import read_metrics as read_metrics
-from grre_jax.reporting.metrics import series as series
-from grre_jax.reporting.progress import TrainingProgress as TrainingProgress
-from grre_jax.reporting.progress import print_header as print_header
+from grre_jax.reporting.loggers import (
+    RunLog as RunLog,
+    TensorBoardLogger as TensorBoardLogger,
+    WandbLogger as WandbLogger,
+    check_loggers as check_loggers,
+    open_log as open_log,
+)
+from grre_jax.reporting.metrics import (
+    MetricsLog as MetricsLog,
+    read_metrics as read_metrics,
+    series as series,
+)
+from grre_jax.reporting.progress import (
+    TrainingProgress as TrainingProgress,
+    print_header as print_header,
+)
 from grre_jax.reporting.run_report import report as report

@@ -10,24 +10,29 @@ TensorFlow Datasets, ArrayRecord and Grain are imported when the first record is
 shuffled; TensorFlow never is.
 """
 
-from grre_jax.rollouts.dataset import TrainingOrder as TrainingOrder
-from grre_jax.rollouts.dataset import arranged as arranged
+from grre_jax.rollouts.dataset import TrainingOrder as TrainingOrder, arranged as arranged
 from grre_jax.rollouts.encoding import CorruptRecord as CorruptRecord
-from grre_jax.rollouts.manifest import CorruptManifest as CorruptManifest
-from grre_jax.rollouts.manifest import CorruptShard as CorruptShard
-from grre_jax.rollouts.manifest import Entry as Entry
-from grre_jax.rollouts.reader import RolloutReader as RolloutReader
-from grre_jax.rollouts.reader import read as read
-from grre_jax.rollouts.schema import SCHEMA_VERSION as SCHEMA_VERSION
-from grre_jax.rollouts.schema import Group as Group
-from grre_jax.rollouts.schema import correctness as correctness
-from grre_jax.rollouts.tools.copying import CopyReport as CopyReport
-from grre_jax.rollouts.tools.copying import filter as filter
-from grre_jax.rollouts.tools.copying import merge as merge
+from grre_jax.rollouts.manifest import (
+    CorruptManifest as CorruptManifest,
+    CorruptShard as CorruptShard,
+    Entry as Entry,
+)
+from grre_jax.rollouts.reader import RolloutReader as RolloutReader, read as read
+from grre_jax.rollouts.schema import (
+    SCHEMA_VERSION as SCHEMA_VERSION,
+    Group as Group,
+    correctness as correctness,
+)
+from grre_jax.rollouts.tools.copying import (
+    CopyReport as CopyReport,
+    filter as filter,
+    merge as merge,
+)
 from grre_jax.rollouts.tools.exchange.exporters import export as export
-from grre_jax.rollouts.tools.exchange.importers import import_jsonl as import_jsonl
-from grre_jax.rollouts.tools.exchange.importers import import_rows as import_rows
+from grre_jax.rollouts.tools.exchange.importers import (
+    import_jsonl as import_jsonl,
+    import_rows as import_rows,
+)
 from grre_jax.rollouts.tools.expression import predicate as predicate
-from grre_jax.rollouts.tools.verify import VerifyReport as VerifyReport
-from grre_jax.rollouts.tools.verify import verify as verify
+from grre_jax.rollouts.tools.verify import VerifyReport as VerifyReport, verify as verify
 from grre_jax.rollouts.writer import write as write

@@ -9,20 +9,14 @@ Importing this package loads neither jax nor any tokenizer library.
 
 from grre_jax.tasks.task import (
     Question as Question,
-)
-from grre_jax.tasks.task import (
     Task as Task,
-)
-from grre_jax.tasks.task import (
     Verdict as Verdict,
-)
-from grre_jax.tasks.task import (
     build as build,
-)
-from grre_jax.tasks.task import (
     names as names,
 )
 from grre_jax.tasks.tokenizers.characters import CharTokenizer as CharTokenizer
-from grre_jax.tasks.tokenizers.chat import ChatTokenizer as ChatTokenizer
-from grre_jax.tasks.tokenizers.chat import load_tokenizer as load_tokenizer
+from grre_jax.tasks.tokenizers.chat import (
+    ChatTokenizer as ChatTokenizer,
+    load_tokenizer as load_tokenizer,
+)
 from grre_jax.tasks.tokenizers.protocol import Tokenizer as Tokenizer

@@ -16,8 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from grre_jax.models.logprobs import token_logprobs
-from grre_jax.parallel import mesh as meshes
-from grre_jax.parallel import processes
+from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.rollouts import Group
 from grre_jax.training.data.pack import BatchShape, PackedBatch, pack
 

@@ -16,11 +16,9 @@ import numpy as np
 
 from grre_jax import reporting, rollouts
 from grre_jax.errors import DataError
-from grre_jax.parallel import mesh as meshes
-from grre_jax.parallel import processes
+from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.training import build
-from grre_jax.training import state as states
+from grre_jax.training import build, state as states
 from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.actors.supply import Supply
 from grre_jax.training.checkpoints.folder import Checkpoints

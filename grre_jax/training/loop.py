@@ -23,9 +23,14 @@ from grre_jax.parallel import processes
 from grre_jax.storage import files
 from grre_jax.tasks import cluster_judges
 from grre_jax.tasks.tokenizers.chat import today
-from grre_jax.training import build, mirror, ray_learner, run_folder
-from grre_jax.training import optimizer as training_optimizer
-from grre_jax.training import state as training_state
+from grre_jax.training import (
+    build,
+    mirror,
+    optimizer as training_optimizer,
+    ray_learner,
+    run_folder,
+    state as training_state,
+)
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.supply import NewestSupply, Supply, needs_checkpoint, refuse_lost

@@ -15,8 +15,7 @@ from jaxtyping import Array, Int
 
 from grre_jax.models.lora import is_lora
 from grre_jax.models.transformer import Transformer
-from grre_jax.parallel import mesh as meshes
-from grre_jax.parallel import processes
+from grre_jax.parallel import mesh as meshes, processes
 
 
 @jax.tree_util.register_dataclass

@@ -13,17 +13,14 @@ import numpy as np
 
 from grre_jax import objectives, reporting, rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.parallel import mesh as meshes
-from grre_jax.parallel import processes
+from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.rollouts import Group, encoding
 from grre_jax.rollouts.views import check_limits
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.task import questions
-from grre_jax.training import build
-from grre_jax.training import optimizer as training_optimizer
-from grre_jax.training import state as training_state
+from grre_jax.training import build, optimizer as training_optimizer, state as training_state
 from grre_jax.training.actors.prompts import report_overlong
 from grre_jax.training.actors.supply import refresh_together
 from grre_jax.training.actors.trajectories import Play, environment_seed

@@ -7,8 +7,7 @@ from typing import Any
 
 from grre_jax import reporting
 from grre_jax.console import make_console
-from research.claims import claims as designs
-from research.claims import report
+from research.claims import claims as designs, report
 from research.claims.analysis import Results
 from research.claims.claims import Design
 from research.entrants import strangers

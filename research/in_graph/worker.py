@@ -15,8 +15,7 @@ from flax import nnx
 
 from grre_jax import models
 from grre_jax.objectives import Objective, algorithm
-from research.in_graph import run as graph_run
-from research.in_graph import warm_start
+from research.in_graph import run as graph_run, warm_start
 from research.in_graph.batch import Scale
 from research.in_graph.run import Curves, Inputs, Schedule
 from research.machine import machine_line

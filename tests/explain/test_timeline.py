@@ -2,8 +2,7 @@
 
 import collections
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from grre_jax.explain import timeline
 from grre_jax.explain.command import BINS, _ages

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from grre_jax.errors import UsageError
-from grre_jax.models import attention as attentions
-from grre_jax.models import prefix_attention as prefixes
+from grre_jax.models import attention as attentions, prefix_attention as prefixes
 from grre_jax.models.attention import attention
 from grre_jax.models.blocked_attention import Visibility, blocked_attention
 

@@ -7,8 +7,7 @@ import pytest
 from grre_jax.config import load_file
 from grre_jax.training.config.overrides import override
 
-from .test_notebooks import QUICKSTART as FEW
-from .test_notebooks import ROOT, execute, printed, read, shown
+from .test_notebooks import QUICKSTART as FEW, ROOT, execute, printed, read, shown
 
 FIELDS = ("training.steps", "regime.sync_interval", "warm_start.steps", "evaluation.questions")
 

@@ -2,8 +2,7 @@ import itertools
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from grre_jax.rollouts import manifest
 from grre_jax.rollouts.storage.local import LocalStorage

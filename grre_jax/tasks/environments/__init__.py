@@ -2,6 +2,8 @@
 run: in the caller's process or in the verifier's processes.
 """
 
-from grre_jax.tasks.environments.environment import Environment as Environment
-from grre_jax.tasks.environments.environment import Step as Step
-from grre_jax.tasks.environments.environment import is_environment as is_environment
+from grre_jax.tasks.environments.environment import (
+    Environment as Environment,
+    Step as Step,
+    is_environment as is_environment,
+)

@@ -26,8 +26,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.machine import keep_compiled
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.rollouts import Group, encoding
-from grre_jax.training import build
-from grre_jax.training import state as states
+from grre_jax.training import build, state as states
 from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.config.run import Config
 

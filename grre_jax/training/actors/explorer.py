@@ -17,8 +17,7 @@ from jax.sharding import Mesh
 
 from grre_jax import sampling
 from grre_jax.domains import ConfigError
-from grre_jax.parallel import mesh as meshes
-from grre_jax.parallel import processes
+from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.rollouts import Group, encoding
 from grre_jax.sampling.config import SamplingConfig

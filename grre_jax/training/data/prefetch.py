@@ -16,8 +16,7 @@ import jax
 from jax.sharding import Mesh
 
 from grre_jax.objectives import Objective
-from grre_jax.parallel import mesh as meshes
-from grre_jax.parallel import processes
+from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.rollouts import Group
 from grre_jax.training import build
 from grre_jax.training.data.choose import Choice, Chooser, read

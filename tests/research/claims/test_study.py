@@ -12,8 +12,7 @@ from scipy import stats
 
 from grre_jax.console import make_console
 from research import curve_statistics, entrants, statistics
-from research.claims import claims as designs
-from research.claims import pages, report, study
+from research.claims import claims as designs, pages, report, study
 from research.claims.analysis import Results, verdict
 from research.claims.claims import CLAIMS, COMMON, OFFSET, SYNC
 from research.in_graph.batch import Scale

@@ -9,8 +9,7 @@ import pytest
 
 from grre_jax import models, sampling, tasks
 from grre_jax.console import make_console
-from research.in_graph import campaign as in_graph_campaign
-from research.in_graph import replay as in_graph_replay
+from research.in_graph import campaign as in_graph_campaign, replay as in_graph_replay
 from research.in_graph.campaign import Campaign
 from research.in_graph.replay import replay
 from tests.research.tiny import TINY

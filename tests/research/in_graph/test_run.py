@@ -17,8 +17,7 @@ from grre_jax.rollouts.schema import Group
 from grre_jax.training.data import pack
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from grre_jax.training.step import loss_and_gradient
-from research.in_graph import batch as graph_data
-from research.in_graph import run as graph_run
+from research.in_graph import batch as graph_data, run as graph_run
 from research.in_graph.batch import STREAM
 from research.in_graph.run import Inputs, Schedule
 from tests.research.tiny import TINY

@@ -6,8 +6,7 @@ import pytest
 from research.entrants import ENTRIES
 from research.in_graph.batch import Scale
 from research.runs import Ledger
-from research.staleness import report as staleness_report
-from research.staleness import study as staleness_study
+from research.staleness import report as staleness_report, study as staleness_study
 from research.staleness.study import Grid
 
 GRID = Grid(Scale(), ENTRIES[:2], ("sync 1, offset 0", "offline"), (0, 1, 2, 3, 4))

@@ -3,8 +3,7 @@ several tokens.
 """
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from grre_jax.sampling.text.incremental_text import IncrementalText
 

@@ -1,8 +1,7 @@
 """Where a completion ends, against searching the decoded text after every single token."""
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from grre_jax.sampling.text.stop_strings import StopStrings
 

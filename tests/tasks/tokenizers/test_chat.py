@@ -8,8 +8,7 @@ import math
 
 import pytest
 import transformers
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError

@@ -5,8 +5,7 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from grre_jax.tasks import Question
 from grre_jax.tasks.verifiers.final_number import final_number, first_number, verify_number

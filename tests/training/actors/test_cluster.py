@@ -9,8 +9,7 @@ import time
 
 import pytest
 
-from grre_jax import config as c
-from grre_jax import rollouts
+from grre_jax import config as c, rollouts
 from grre_jax.errors import UsageError
 from grre_jax.training import loop
 from grre_jax.training.config.overrides import override

@@ -3,8 +3,7 @@ still to be sampled.
 """
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError

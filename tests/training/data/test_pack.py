@@ -3,8 +3,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from grre_jax.errors import DataError
 from grre_jax.models.experts import UNKNOWN

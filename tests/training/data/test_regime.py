@@ -3,8 +3,7 @@ regime.
 """
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from grre_jax.training.data.regime import Regime
 

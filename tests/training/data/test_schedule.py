@@ -4,8 +4,7 @@ nothing new with the defaults.
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from grre_jax.training.data.regime import Regime
 from grre_jax.training.data.schedule import Schedule

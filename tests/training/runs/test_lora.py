@@ -15,8 +15,7 @@ from grre_jax import models, objectives, parallel
 from grre_jax.cli import entry
 from grre_jax.errors import UsageError
 from grre_jax.models.lora import LoraConfig, is_lora
-from grre_jax.training import build, loop, policies
-from grre_jax.training import state as training_state
+from grre_jax.training import build, loop, policies, state as training_state
 from grre_jax.training.data.pack import BatchShape, pack
 from grre_jax.training.export import write_model
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
