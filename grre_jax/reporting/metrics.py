@@ -11,7 +11,6 @@ import json
 import math
 import os
 import time
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from grre_jax.errors import DataError, UsageError, naming
 from grre_jax.storage import files
 
 FILE_NAME = "metrics.jsonl"
-SUPERSEDED_NAME = "metrics.superseded.jsonl"
 
 # What every line has beside its scalars.
 HEADER = ("step", "kind", "time", "elapsed", "not_finite")
@@ -46,7 +44,7 @@ class MetricsLog(contextlib.AbstractContextManager):
     Args:
         run_folder: the run's folder; made when missing.
         resume_steps: None in a new run. On resume the last step to keep by the kind of rows (-1
-            keeps none): later ones move to `metrics.superseded.jsonl`. Other kinds stay whole.
+            keeps none): later ones are removed. Other kinds stay whole.
 
     Raises:
         UsageError: the log already has rows and resume_steps is None.
@@ -117,30 +115,12 @@ class MetricsLog(contextlib.AbstractContextManager):
         self.close()
 
     def _rewind(self, resume_steps: Mapping[str, int]) -> None:
-        """Moves the rows beyond the resumed steps to the side file, and shortens the log."""
-        kept, moved = [], []
-        trained = 0
+        """Leaves out the rows beyond the resumed steps, which come again."""
+        kept = []
         for row, line in _parse(self.path):
-            if row["step"] > resume_steps.get(row["kind"], math.inf):
-                moved.append(line + b"\n")
-                continue
-            kept.append(line + b"\n")
-            self._elapsed_before = float(row.get("elapsed", 0.0))
-            if row["kind"] == "train":
-                trained = max(trained, row["step"])
-        resumed = resume_steps.get("train", 0)
-        if trained < resumed:  # every step writes a row
-            warnings.warn(
-                f"{self.path} has no training rows between steps {trained} and {resumed}: the"
-                " curves have a gap unless the file is restored from a copy",
-                stacklevel=3,
-            )
-        # A kill between the two writes leaves rows in both files; the next resume must not append
-        # them a second time.
-        side = self.path.with_name(SUPERSEDED_NAME)
-        stored = side.read_bytes().splitlines(keepends=True) if side.exists() else []
-        if not set(moved) <= set(stored):
-            files.replace(side, b"".join(dict.fromkeys([*stored, *moved])))
+            if row["step"] <= resume_steps.get(row["kind"], math.inf):
+                kept.append(line + b"\n")
+                self._elapsed_before = float(row.get("elapsed", 0.0))
         files.replace(self.path, b"".join(kept))
 
 

@@ -73,7 +73,7 @@ def test_a_log_that_has_rows_is_not_appended_to_by_a_new_run(tmp_path, file):
     assert file.read_bytes() == before
 
 
-def test_resume_moves_the_killed_runs_future_aside(tmp_path):
+def test_resume_removes_the_killed_runs_future(tmp_path):
     rows = [("warm_start", 900), *(("train", step) for step in range(1, 6))]
     with MetricsLog(tmp_path) as log:
         for kind, step in (*rows, ("eval", 3), ("eval", 5)):
@@ -82,24 +82,6 @@ def test_resume_moves_the_killed_runs_future_aside(tmp_path):
         write(tmp_path, 4, resume_steps={"train": 3, "eval": 3})
     assert steps(tmp_path) == [1, 2, 3, 4] and steps(tmp_path, "eval") == [3]
     assert steps(tmp_path, "warm_start") == [900]  # its steps are counted by themselves
-    moved = map(json.loads, (tmp_path / "metrics.superseded.jsonl").read_text().splitlines())
-    found = " ".join(f"{row['kind']}.{row['step']}" for row in moved)
-    assert found == "train.4 train.5 eval.5 train.4"
-
-
-def test_rows_moved_just_before_a_kill_are_not_moved_twice(tmp_path, file):
-    write(tmp_path, 1, 2)
-    last = file.read_text().splitlines()[-1] + "\n"
-    side = tmp_path / "metrics.superseded.jsonl"
-    side.write_text(last)  # written, and then killed before the log was shortened
-    MetricsLog(tmp_path, {"train": 1}).close()
-    assert side.read_text() == last and steps(tmp_path) == [1]
-
-
-def test_rows_that_are_lost_are_reported(tmp_path):
-    with pytest.warns(UserWarning, match=r"metrics\.jsonl"):
-        write(tmp_path, 4, resume_steps={"train": 3})
-    assert steps(tmp_path) == [4]
 
 
 def test_elapsed_counts_running_time_over_a_resume(tmp_path, file):
