@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from grre_jax.cli.arguments import add_command
@@ -181,7 +180,7 @@ def import_(
             that rows have.
         system_prompt: goes before chat prompts that begin with none, as model.system_prompt.
         template_arguments: variables of the chat template as JSON, as model.template_arguments.
-        template_date: YYYY-MM-DD, as model.template_date; today if not given.
+        template_date: YYYY-MM-DD, as model.template_date.
         task: the task's name, where rows have none.
         contains: benchmark split that the questions come from: gsm8k/test.
     """
@@ -191,15 +190,13 @@ def import_(
     options: dict[str, Any] = {"mapping": _mapping(mapping)} if mapping else {}
     if tokenizer is not None:
         from grre_jax.tasks import load_tokenizer
-        from grre_jax.tasks.tokenizers.chat import today
 
-        load = partial(
-            load_tokenizer, tokenizer, system_prompt, template_arguments=template_arguments or {}
+        options["tokenizer"] = load_tokenizer(
+            tokenizer,
+            system_prompt,
+            template_arguments=template_arguments or {},
+            date=template_date,
         )
-        loaded = load(date=template_date)
-        if getattr(loaded, "reads_date", False) and not template_date:
-            loaded = load(date=today())  # so that the fingerprint has it
-        options["tokenizer"] = loaded
     elif system_prompt is not None or template_arguments or template_date:
         raise UsageError("--system-prompt, --template-*: expected --tokenizer beside them")
     if kind != "gsm8k-solutions":

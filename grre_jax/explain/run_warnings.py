@@ -35,9 +35,8 @@ def _data(config: Config, objective: Objective) -> Iterator[str]:
     name = objective.name
     expert = any(entry.expert for entry in data.entries)
     if not stored_data(config):
-        for field, default in {"order": "shuffled", "prefer": "", "max_uses": 0}.items():
-            if getattr(data, field) != default:
-                yield f"data.{field} has no effect without data.path or data.mix"
+        if data.order != "shuffled":
+            yield "data.order has no effect without data.path or data.mix"
     elif data.drop_zero_variance and moves_without_reward_variance(objective):
         yield f"data.drop_zero_variance leaves out groups that {name} would still learn from"
     if "expert" in objective.requires and not expert:

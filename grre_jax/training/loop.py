@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import json
 import shutil
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from grre_jax.errors import DataError, UsageError, system_failure
 from grre_jax.parallel import processes
 from grre_jax.storage import files
 from grre_jax.tasks import cluster_judges
-from grre_jax.tasks.tokenizers.chat import today
 from grre_jax.training import build, mirror, ray_learner, run_folder
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
@@ -31,7 +29,6 @@ from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.supply import NewestSupply, Supply, needs_checkpoint, refuse_lost
 from grre_jax.training.checkpoints.folder import Checkpoints, Keep, listed
 from grre_jax.training.config.run import Config
-from grre_jax.training.data.checks import leaked, warn_of_leak
 from grre_jax.training.data.choose import Stored, make_chooser, stored_streams
 from grre_jax.training.data.sources import (
     Source,
@@ -189,18 +186,10 @@ class _Plan:
 
 def _plan(config: Config, *, resume: bool) -> _Plan:
     parts = build.build(config)
-    if resume:
-        parts = parts.dated(run_folder.stored_date(config.folder))
-    else:
-        day = processes.gather_ints(datetime.date.fromisoformat(today()).toordinal())[0]
-        parts = parts.dated(datetime.date.fromordinal(int(day)).isoformat())
-    config = parts.config
     folders = open_folders(config, resume=resume)
     stored = stored_streams(parts, folders)
     contains = training_contents(parts, folders.values())
     check(parts, contains=contains)
-    if config.evaluation.questions and processes.is_first() and not resume:
-        warn_of_leak(leaked(config, parts.task))
     return _Plan(parts, folders, stored, contains, header(parts, config.location))
 
 
@@ -252,7 +241,7 @@ def _keep(parts: build.Parts, own: Source | None) -> Keep:
     explorers still need to sample the versions that the schedule names.
     """
     c = parts.config.checkpoint
-    keep = Keep(c.keep, c.best, c.best_metric, c.best_smallest, c.keep_every)
+    keep = Keep(c.keep, c.best, c.best_metric, c.keep_every)
     if own is None or parts.config.regime.newest or not parts.config.cluster.samples:
         return keep
     return dataclasses.replace(keep, needed=partial(needs_checkpoint, parts.config, own))

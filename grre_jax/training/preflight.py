@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -27,9 +26,6 @@ from grre_jax.training.config.run import Config
 from grre_jax.training.evaluation.evaluate import refuse_contaminated
 from grre_jax.training.left_out import left_out
 from grre_jax.training.warm_start import check_demonstrations
-
-MOST_SECONDS = 5.0  # of a look at the prompts of the run's training stream
-MEASURED_TOGETHER = 256  # positions between looks at the clock
 
 
 def header(parts: build.Parts, folder: str) -> dict[str, Any]:
@@ -130,56 +126,41 @@ def check_decay(config: Config) -> None:
 
 
 def check_prompts(parts: build.Parts) -> None:
-    """Checks the prompts that the run samples: those of its first call, and of the positions after
-    it for MOST_SECONDS; none of a run that samples nothing. With environments, of the first call.
+    """Checks the prompts of the run's first call of the sampler, if it samples.
 
     Raises:
+        UsageError: a setting that a task with environments cannot have.
         DataError: the task's data is missing, or a prompt cannot be used.
     """
-    config, limit = parts.config, parts.config.sampling.max_prompt_tokens
-    environment = is_environment(parts.task)
-    if environment and processes.many():
-        raise UsageError(
-            f"task {config.task.name} has environments, in which several processes cannot sample"
-            " together: use one process, with explorers on a cluster (cluster.address)"
-        )
-    if environment and config.sampling.cache_dtype == "int8":
-        domain = f"empty or bfloat16 for task {config.task.name}, which has environments"
-        raise ConfigError("sampling.cache_dtype", domain, config.sampling.cache_dtype)
-    if environment and config.sampling.record_routes:
-        domain = f"false for task {config.task.name}, which has environments"
-        raise ConfigError("sampling.record_routes", domain, True)
+    config = parts.config
+    if is_environment(parts.task):
+        if processes.many():
+            raise UsageError(
+                f"task {config.task.name} has environments, in which several processes cannot"
+                " sample together: use one process, with explorers on a cluster (cluster.address)"
+            )
+        domain = f"{{}} for task {config.task.name}, which has environments"
+        if config.sampling.cache_dtype == "int8":
+            raise ConfigError("sampling.cache_dtype", domain.format("empty or bfloat16"), "int8")
+        if config.sampling.record_routes:
+            raise ConfigError("sampling.record_routes", domain.format("false"), True)
     if not config.samples:
         return
     first = config.schedule.sampled(0, config.training.steps)
     first = first[: call_of(config.sampling, len(first)).prompts]
-    if environment:
-        _check_encoded(parts, drawn(parts.task, first))
-        return
-    last = config.regime.batch(config.training.steps - 1)
-    until = time.monotonic() + MOST_SECONDS
-    vocab = parts.model.config.vocab_size
-    sizes: dict[str, int] = {}
-    positions = range(config.schedule.positions(last).stop)
-    for start in positions[::MEASURED_TOGETHER]:
-        if start >= len(first) and time.monotonic() >= until:
-            break
-        for question in drawn(parts.task, positions[start : start + MEASURED_TOGETHER]):
-            if question.question_id not in sizes:
-                tokens = parts.tokenizer.encode_prompt(question)
-                sizes[question.question_id] = len(tokens)
-                if len(tokens) <= limit:
-                    check_prompt(question.question_id, tokens, limit, vocab)
-    overlong = {name: size for name, size in sizes.items() if size > limit}
-    report_overlong(overlong, limit, refuse=config.data.overlong == "refuse")
-    if len(overlong) == len(sizes):
-        fitting_questions(parts.task, parts.tokenizer, limit, [0])
+    _check_encoded(parts, drawn(parts.task, first))
+    if not is_environment(parts.task):
+        limit = config.sampling.max_prompt_tokens
+        fitting_questions(parts.task, parts.tokenizer, limit, first[:1])
 
 
 def _check_encoded(parts: build.Parts, questions: Iterable[Question]) -> None:
-    """Checks prompts of any length that data.overlong allows."""
-    config = parts.config
-    limit = config.sampling.max_prompt_tokens
+    """Checks prompts within the limit and reports the others, which are left out."""
+    limit = parts.config.sampling.max_prompt_tokens
+    overlong = {}
     for question, tokens in prompts(parts, questions):
-        if config.data.overlong == "refuse" or len(tokens) <= limit:
+        if len(tokens) > limit:
+            overlong[question.question_id] = len(tokens)
+        else:
             check_prompt(question.question_id, tokens, limit, parts.model.config.vocab_size)
+    report_overlong(overlong, limit)

@@ -197,14 +197,6 @@ def split_step(name: str) -> tuple[str, int | None]:
     return name, None
 
 
-def stored_date(folder: Path) -> str:
-    """Returns the model.template_date of the run in a folder; empty if it has none."""
-    try:
-        return load_config(folder).model.template_date
-    except DataError:
-        return ""  # `require_same_run` reports a configuration that cannot be read
-
-
 def require_same_run(config: Config) -> int:
     """Checks that the run in the folder has this configuration, but for what a resumed run may
     change.

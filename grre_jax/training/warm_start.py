@@ -67,7 +67,7 @@ def warm_start(
 
     Raises:
         UsageError: the task has no demonstrations.
-        DataError: a demonstration is empty, or over the limits and data.overlong is "refuse".
+        DataError: a demonstration is empty.
         stopping.Stopped: by SIGTERM or SIGINT; the warm start begins again on resume.
     """
     config, warm = parts.config, parts.config.warm_start
@@ -136,8 +136,7 @@ def check_demonstrations(parts: build.Parts) -> None:
 
     Raises:
         UsageError: the task has no demonstrations.
-        DataError: all are over the limits, or one is and data.overlong is "refuse"; or one is
-            empty.
+        DataError: all are over the limits, or one is empty.
     """
     warm = parts.config.warm_start
     count = min(warm.batch_size, warm.demonstrations)
@@ -167,10 +166,8 @@ def _fitting_groups(parts: build.Parts, positions: range) -> Iterator[Group]:
         else:
             check_limits(group, max_prompt_tokens, max_new_tokens)
             yield group
-    refuse = parts.config.data.overlong == "refuse"
-    report_overlong(prompts, max_prompt_tokens, refuse=refuse)
-    field = "sampling.max_new_tokens"
-    report_overlong(demonstrations, max_new_tokens, refuse=refuse, field=field)
+    report_overlong(prompts, max_prompt_tokens)
+    report_overlong(demonstrations, max_new_tokens, "sampling.max_new_tokens")
 
 
 def _demonstration_groups(parts: build.Parts, positions: range) -> Iterator[Group]:

@@ -20,8 +20,6 @@ STORED = DataConfig(path="p")
         ("reinforce", 1, STALE, "reinforce"),
         ("grpo", 1, {"regime": Regime(sync_interval=200)}, "regime"),
         ("grpo", None, {**STALE, "data": STORED}, "regime"),
-        ("grpo", 1, {**STALE, "data": DataConfig(prefer="reward")}, "data.prefer"),
-        ("grpo", 1, {**STALE, "data": DataConfig(max_uses=1)}, "data.max_uses"),
         ("asymre", None, {"data": STORED}, "data.drop_zero_variance"),
         ("chord", None, {"data": DataConfig(mix="p=0.5")}, "chord"),
         ("grpo", None, {"data": DataConfig(mix="p=0.5:expert")}, "grpo"),

@@ -74,7 +74,7 @@ def test_demonstrations_of_a_batch_are_those_made_one_by_one(parts):
         list(_demonstration_groups(alone, positions))
 
 
-def test_overlong_demonstrations_are_left_out_or_refused(parts, tmp_path, caplog):
+def test_overlong_demonstrations_are_left_out(parts, tmp_path, caplog):
     def question(position):
         n = position - DEMONSTRATIONS_FROM
         found = dataclasses.replace(parts.task.question(position), question_id=f"mixed-{n}")
@@ -90,8 +90,6 @@ def test_overlong_demonstrations_are_left_out_or_refused(parts, tmp_path, caplog
         check_demonstrations(dataclasses.replace(mixed, config=config))
 
     check()
-    with pytest.raises(DataError, match=r"mixed-0.*mixed-7.*data\.overlong"):
-        check("--data.overlong refuse")
     with pytest.raises(DataError, match=r"sampling\.max_new_tokens = 1"):
         check("--sampling.max_new_tokens 1")
     (tmp_path / "run").mkdir()

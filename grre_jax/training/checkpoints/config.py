@@ -16,10 +16,9 @@ class CheckpointConfig(Record):
         keep: newest checkpoints kept. Those that explorers elsewhere still need stay in any case.
         best: number of checkpoints with the best evaluations that are kept too; every evaluation
             then saves a checkpoint. 0 for none.
-        best_metric (a scalar of the evaluation): metric by which the best are chosen: accuracy (of
-            sampled completions), greedy_accuracy, or reward for tasks whose verifier gives no
+        best_metric (a scalar of the evaluation): metric whose largest values are the best: accuracy
+            (of sampled completions), greedy_accuracy, or reward for tasks whose verifier gives no
             correctness.
-        best_smallest: smaller values of best_metric are better, as for kl_to_start.
         keep_every: also keep checkpoints at multiples of this many steps; 0 for none.
         export: when the run ends, write the policy as a Hugging Face folder, RUN/model, as `grre
             export` does for any checkpoint.
@@ -29,6 +28,5 @@ class CheckpointConfig(Record):
     keep: Positive = 2
     best: Count = 0
     best_metric: str = "accuracy"
-    best_smallest: bool = False
     keep_every: Count = 0
     export: bool = False

@@ -36,8 +36,7 @@ class Keep:
     Args:
         newest: number of the newest, at least 1.
         best: number of the best by `metric`, among those that were saved with it.
-        metric: scalar of an evaluation; larger is better, unless `smallest`.
-        smallest: smaller values of the metric are better.
+        metric: scalar of an evaluation; larger is better.
         every: keep multiples of this many steps; 0 for none.
         needed: returns True for a step that is kept for another reason; called at every save.
     """
@@ -45,7 +44,6 @@ class Keep:
     newest: int = 2
     best: int = 0
     metric: str = "accuracy"
-    smallest: bool = False
     every: int = 0
     needed: Callable[[int], bool] = lambda step: False
 
@@ -56,7 +54,6 @@ class Keep:
         if self.best:
             best = kinds.BestN(
                 get_metric_fn=operator.itemgetter(self.metric),
-                reverse=self.smallest,
                 n=self.best,
                 keep_checkpoints_without_metrics=False,
             )

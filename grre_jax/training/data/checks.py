@@ -1,32 +1,21 @@
-"""Checks that a run can learn from its data and that its evaluation measures what it learned: the
-data has what the objective requires, its ratio compares like with like, and no evaluation question
-is trained on.
+"""Checks that a run can learn from its data: it has what the objective requires, its ratio compares
+like with like, and most of its completions have a verdict.
 """
 
 from __future__ import annotations
 
 import itertools
-import logging
-import random
-import time
 from collections import deque
 from collections.abc import Sequence
 
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 from grre_jax.objectives import Objective
-from grre_jax.parallel import processes
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.logprob_checks import ROUNDING
 from grre_jax.rollouts.schema import STORED_FIELDS
-from grre_jax.tasks import Task
 from grre_jax.tasks.judging import FIELD, REASONS
-from grre_jax.tasks.task import questions
-from grre_jax.training.config.run import Config
 
-MOST_ASKED, MOST_SECONDS = 4096, 2.0  # limits of a look at the run's own training stream
 FAILURE_WINDOW = 20  # steps whose completions task.max_failure_share is a share of
-
-_log = logging.getLogger(__name__)
 
 
 class FailureBound:
@@ -135,86 +124,3 @@ def check_group(objective: Objective, temperature: float, group: Group, where: s
             f"{where}: expected behavior_logprobs over the full vocabulary, at most those of the"
             f" truncated distribution {group.truncation}, got a token {over:.3g} above. {fix}"
         )
-
-
-class HeldOut:
-    """The evaluation questions of a run that training asks too, by their ids or exact prompts; none
-    if the run may evaluate on what it trains on.
-
-    Args:
-        config: of the run.
-        task: its task.
-    """
-
-    def __init__(self, config: Config, task: Task):
-        evaluation = config.evaluation
-        count = 0 if evaluation.allow_contaminated else evaluation.questions
-        questions = task.evaluation(count) if count else ()
-        self.count = len(questions)
-        self._found: dict[int, str] = {}
-        self._numbers: dict[tuple[int, str], list[int]] = {}
-        for number, question in enumerate(questions):
-            for key in _names(question.question_id, question.prompt):
-                self._numbers.setdefault(key, []).append(number)
-
-    def see(self, question_id: str, prompt: str, where: str) -> None:
-        """Compares a question that training asks with those of the evaluation.
-
-        Args:
-            question_id: its id; empty if unknown.
-            prompt: its prompt; empty if unknown.
-            where: its location, for the example.
-        """
-        for key in _names(question_id, prompt):
-            for number in self._numbers.get(key, ()):
-                self._found.setdefault(number, f"{question_id or repr(prompt[:60])}, {where}")
-
-    def sentence(self) -> str:
-        """Returns a warning that counts the questions in both; "" if there are none."""
-        if not self._found:
-            return ""
-        return (
-            f"{len(self._found)} of the {self.count} evaluation questions are trained on"
-            f" ({next(iter(self._found.values()))}): the evaluation measures memory there; let the"
-            " task's `evaluation` return questions that `question` never does"
-        )
-
-
-def _names(question_id: str, prompt: str) -> list[tuple[int, str]]:
-    return [name for name in enumerate((question_id, prompt)) if name[1]]
-
-
-def leaked(config: Config, task: Task) -> str:
-    """Returns a warning if the evaluation shares questions with the run's training stream or its
-    warm start; "" if it does not. Looks at `MOST_ASKED` positions, for `MOST_SECONDS` at most.
-
-    Args:
-        config: of the run.
-        task: its task.
-    """
-    held_out = HeldOut(config, task)
-    if not held_out.count:
-        return ""
-    count = config.warm_start.demonstrations if config.warm_start.steps else 0
-    if config.samples:
-        last = config.regime.batch(config.training.steps - 1)
-        count = max(count, config.schedule.positions(last).stop)
-    # Drawn: equal steps would miss questions of a stream that repeats.
-    looked_at = random.Random(0).sample(range(count), min(count, MOST_ASKED))
-    until = time.monotonic() + MOST_SECONDS
-    try:
-        for position, question in zip(looked_at, questions(task, looked_at), strict=True):
-            where = f"at position {position} of the training stream"
-            held_out.see(question.question_id, question.prompt, where)
-            if time.monotonic() > until:
-                break
-    except (DataError, UsageError) as error:  # only the explorers may have the task's data
-        why = str(error).rstrip(".")
-        return f"whether evaluation questions are trained on cannot be checked: {why}"
-    return held_out.sentence()
-
-
-def warn_of_leak(sentence: str) -> None:
-    """Logs a warning from `HeldOut.sentence` in the first process; nothing if it is empty."""
-    if sentence and processes.is_first():
-        _log.warning("%s", sentence)

@@ -237,7 +237,7 @@ def stored_streams(
     """Returns the streams of data.path and data.mix, in that order, every group checked.
 
     Raises:
-        UsageError, DataError: as `sources.usable`, or the groups do not last the run's steps.
+        UsageError, DataError: as `sources.usable`.
     """
     config = parts.config
     data = config.data
@@ -279,15 +279,7 @@ def _stored(
         per_step,
         shares=shares,
         shuffle=config.data.order == "shuffled",
-        uses=config.data.max_uses,
     )
-    if len(order) < config.training.steps:
-        raise DataError(
-            f"data.max_uses = {config.data.max_uses}: expected groups for training.steps ="
-            f" {config.training.steps}, got those of {len(order)} steps from"
-            f" {', '.join(str(source.reader.folder) for source in sources)}. Lower the steps or"
-            " raise data.max_uses"
-        )
     # If the objective needs no log-probs and some groups of a mix have none, all are dropped: every
     # step then has the same arrays, and one step is compiled.
     keep = "old_logprobs" in parts.objective.requires or complete

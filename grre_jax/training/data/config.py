@@ -6,25 +6,10 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Annotated, Literal
 
-from grre_jax.domains import AtLeastMinusOne, ConfigError, Count, Record
+from grre_jax.domains import AtLeastMinusOne, ConfigError, Record
 from grre_jax.training.data.dynamic_sampling import MAX_ROUNDS
-
-
-def parse_range(text: str, name: str, total: int) -> range:
-    """Parses "start:stop" as a range within `total`; an empty text is the whole range.
-
-    Raises:
-        ConfigError: it is not two integers with 0 <= start < stop.
-    """
-    match = re.fullmatch(r"(\d*):(\d*)", text or ":")
-    bounds = match and (int(match[1] or 0), int(match[2] or total))
-    if not bounds or bounds[0] >= bounds[1] > 0:
-        raise ConfigError(name, "start:stop with 0 <= start < stop", text)
-    return range(bounds[0], min(bounds[1], total))
-
 
 EXPERT = ":expert"
 
@@ -83,8 +68,6 @@ class DataConfig(Record):
 
     Args:
         path (a path or URL): a rollout folder to train on; empty to sample.
-        questions ("start:stop" or empty): groups of `path` that are trained on, in stored order;
-            empty for all.
         mix ("FOLDER=SHARE,FOLDER=SHARE:expert"): these shares of every step's groups come from
             these rollout folders, the rest from `path` or, where that is empty, from sampling. With
             ":expert" all completions of a folder count as an expert's, whatever its records say.
@@ -93,41 +76,24 @@ class DataConfig(Record):
             trajectories where its option returns is "turns".
         drop_over_limit: leave out stored groups over sampling.max_prompt_tokens or
             sampling.max_new_tokens, which are an error otherwise.
-        overlong: what happens to questions over sampling.max_prompt_tokens, of training and
-            evaluation, and to demonstrations of the warm start over it or sampling.max_new_tokens.
-            "drop" leaves them out: a position of the prompt stream takes the next question that
-            fits, an evaluation and a warm start have fewer. "refuse" ends the run, before it begins
-            for all questions that can be measured in a few seconds.
         max_staleness: largest age of the data: of stored groups in policy versions before their
             folder's newest, of replayed groups in updates. A regime that samples older data is
             refused. -1 for any age.
         order: order of stored groups: shuffled anew each epoch, as they were sealed, or by policy
             version, newest first.
-        prefer: which stored groups are repeated in an epoch: those of the newest policy version,
-            the highest mean reward or the largest standard deviation of rewards come 8 times, those
-            at the other end once, others in proportion. Empty for all alike.
-        max_uses: largest number of times that a stored group is trained on; a run that would need
-            more is refused. 0 for any number.
         dynamic_sampling: how many other questions are tried where a sampled group has no signal;
             the group is left out if none gives one. 0 trains on groups as sampled.
     """
 
     path: str = ""
-    questions: str = ""
     mix: str = ""
     drop_zero_variance: bool = True
     drop_over_limit: bool = False
-    overlong: Literal["drop", "refuse"] = "drop"
     max_staleness: AtLeastMinusOne = -1
     order: Literal["shuffled", "stored", "newest"] = "shuffled"
-    prefer: Literal["", "newest", "reward", "spread"] = ""
-    max_uses: Count = 0
     dynamic_sampling: Annotated[int, f"[0, {MAX_ROUNDS}]"] = 0
 
     def _validate(self) -> None:
-        if self.prefer and (self.order != "shuffled" or self.max_uses):
-            domain = "empty unless order is 'shuffled' and max_uses 0"
-            raise ConfigError("prefer", domain, self.prefer)
         if total_share(self.entries) == 1 and self.path:
             raise ConfigError("path", "empty, since the shares of mix add to 1", self.path)
 

@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import hashlib
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -23,20 +24,19 @@ from grre_jax.rollouts import Group
 from grre_jax.rollouts.manifest import Entry
 from grre_jax.rollouts.views import check_limits, read_tokenised, within_limits
 from grre_jax.storage.files import replace
-from grre_jax.tasks import Tokenizer
+from grre_jax.tasks import Task, Tokenizer
 from grre_jax.training import build
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.checks import (
-    HeldOut,
     check_group,
     is_expert_demonstration,
     require_logprobs,
-    warn_of_leak,
 )
-from grre_jax.training.data.config import parse_range
 
 # In the run's folder: {path: {"datasets": number, "last": digest of the last}}.
 FILE = "stored.json"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -171,11 +171,10 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
         source: the folder.
 
     Returns:
-        The numbers of the selected groups, in the order and as often as an epoch has them; and True
+        The numbers of the selected groups, in the order of an epoch; and True
         if every group that was read has behaviour log-probs.
 
     Raises:
-        UsageError: data.questions is not a range.
         DataError: an epoch has fewer groups than a step of data.path, or none; the objective cannot
             learn from a selected group, it is over the limits, or a token of it has no text in the
             policy's tokenizer; or its version is unknown and data.max_staleness or the order needs
@@ -184,18 +183,16 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
     config = parts.config
     data = config.data
     folder = source.reader.folder
-    questions = "" if source.mixed else data.questions
-    indices = parse_range(questions, "data.questions", len(source.reader))
     least = 1 if source.mixed else config.training.prompts_per_step - config.mixed_per_step
     newest = max([0, *(entry.policy_version for entry in source.reader.datasets)])
-    held_out = HeldOut(config, parts.task)
+    held_out = _held_out(config, parts.task)
+    trained_on: set[int] = set()
     with_logprobs = True
     dropped: collections.Counter[str] = collections.Counter()
     kept: list[int] = []
     versions: list[int] = []
-    rewards: list[np.ndarray] = []
     ageless: list[bool] = []
-    for index in indices:
+    for index in range(len(source.reader)):
         group = source.group(index)
         version = int(group.policy_version.min())
         with_logprobs &= group.behavior_logprobs is not None
@@ -224,31 +221,47 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
         check_group(parts.objective, config.sampling.temperature, group, where)
         for name in config.objective.stored_fields:
             require_logprobs(group, name, where)
-        held_out.see(group.question_id, group.prompt, where)
+        for name in (group.question_id, group.prompt):
+            trained_on |= held_out.get(name, set())
         kept.append(index)
         versions.append(version)
-        rewards.append(group.judged_rewards)
         ageless.append(bool(group.is_expert.all()))  # sampled by no policy
-    warn_of_leak(held_out.sentence())
+    if trained_on and processes.is_first():
+        _log.warning(
+            "%s has %s of the run's evaluation questions: the evaluation measures memory there",
+            folder,
+            len(trained_on),
+        )
     groups = rollouts.arranged(
         kept,
         np.array(versions, int),
-        rewards,
         order=data.order,
-        prefer=data.prefer,
         max_staleness=data.max_staleness,
         newest=newest,
         ageless=ageless,
     )
     if len(groups) < least and len(source.reader):
-        dropped["data.max_staleness"] = len(kept) - len(set(groups))
+        dropped["data.max_staleness"] = len(kept) - len(groups)
         counts = ", ".join(f"{count} by {reason}" for reason, count in dropped.items() if count)
         raise DataError(
             f"{folder}: expected at least {least} groups to train on, got {len(groups)} of"
-            f" {len(indices)} (dropped: {counts or 'none'}). Lower training.prompts_per_step, or"
-            " widen data.questions or these filters"
+            f" {len(source.reader)} (dropped: {counts or 'none'}). Lower"
+            " training.prompts_per_step, or widen these filters"
         )
     return groups, with_logprobs
+
+
+def _held_out(config: Config, task: Task) -> dict[str, set[int]]:
+    """Returns the numbers of the evaluation questions by their ids and prompts; {} if the run may
+    evaluate on what it trains on.
+    """
+    evaluation = config.evaluation
+    count = 0 if evaluation.allow_contaminated else evaluation.questions
+    numbers: dict[str, set[int]] = {}
+    for number, question in enumerate(task.evaluation(count) if count else ()):
+        for name in filter(None, (question.question_id, question.prompt)):
+            numbers.setdefault(name, set()).add(number)
+    return numbers
 
 
 def limits(config: Config) -> tuple[int, int]:
