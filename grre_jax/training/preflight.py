@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from grre_jax import reporting
 from grre_jax.domains import ConfigError
 from grre_jax.errors import UsageError
 from grre_jax.machine import devices_line
+from grre_jax.objectives import Objective
 from grre_jax.parallel import processes
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
@@ -24,7 +25,6 @@ from grre_jax.training.actors.prompts import (
 from grre_jax.training.actors.trajectories import prompts
 from grre_jax.training.config.run import Config
 from grre_jax.training.evaluation.evaluate import refuse_contaminated
-from grre_jax.training.left_out import left_out
 from grre_jax.training.warm_start import check_demonstrations
 
 
@@ -164,3 +164,57 @@ def _check_encoded(parts: build.Parts, questions: Iterable[Question]) -> None:
         else:
             check_prompt(question.question_id, tokens, limit, parts.model.config.vocab_size)
     report_overlong(overlong, limit)
+
+
+def moves_without_reward_variance(objective: Objective) -> bool:
+    """Returns True if a group whose rewards are all equal still moves the policy."""
+    parts = (*objective.penalties, objective.returns)
+    return objective.advantage.acts_without_variance or any(parts)
+
+
+def stored_data(config: Config) -> bool:
+    """Returns True if a step has groups whose age is unknown."""
+    return bool(config.data.path or config.data.mix)
+
+
+def left_out(config: Config, objective: Objective) -> Iterator[str]:
+    """Lists what a run leaves out of training, or what stays without effect, a line each.
+
+    Args:
+        config: the run's.
+        objective: its loss.
+    """
+    data = config.data
+    if stored_data(config):
+        if data.drop_zero_variance:
+            kept = ", but an expert's" if "expert" in objective.requires else ""
+            yield f"stored groups whose rewards are all equal{kept} (data.drop_zero_variance)"
+        if data.drop_over_limit:
+            yield "stored groups over the token limits (data.drop_over_limit)"
+        if data.max_staleness >= 0:
+            yield (
+                f"stored groups more than {data.max_staleness} versions behind their folder's"
+                " newest (data.max_staleness)"
+            )
+    if config.samples and data.max_staleness >= 0 and config.regime.replay_ratio:
+        yield f"replay of groups more than {data.max_staleness} updates old (data.max_staleness)"
+    if config.samples and data.dynamic_sampling:
+        yield (
+            "sampled groups whose rewards are all equal: each is refilled with another question up"
+            f" to {data.dynamic_sampling} times (data.dynamic_sampling)"
+        )
+    elif (
+        config.samples
+        and not any(part.drops for part in objective.shaping)
+        and not (objective.advantage.acts_without_variance or objective.returns)
+        and not objective.term.differentiated
+    ):
+        penalties = ", ".join(part.name for part in objective.penalties)
+        effect = f"acts by its penalties alone ({penalties})" if penalties else "has no effect"
+        yield (
+            f"no group, but one whose rewards are all equal {effect}: its advantages are 0, while"
+            " its tokens count in the mean"
+        )
+    yield from (part.drops for part in (*objective.shaping, objective.advantage) if part.drops)
+    if objective.filter:
+        yield f"responses that filter={objective.filter.name} does not pass"

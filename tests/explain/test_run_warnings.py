@@ -3,9 +3,9 @@
 import pytest
 
 from grre_jax.config import Config, DataConfig, SamplingConfig, TrainingConfig
-from grre_jax.explain.run_warnings import run_warnings
+from grre_jax.explain.objective_report import run_warnings
 from grre_jax.objectives import algorithm
-from grre_jax.training.data.regime import Regime
+from grre_jax.training.data.plan import Regime
 
 STALE = {"regime": Regime(sync_interval=4)}
 

@@ -19,9 +19,9 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.datasets.arithmetic import Arithmetic
 from grre_jax.training import build, loop, policies
 from grre_jax.training.checkpoints import integrity
-from grre_jax.training.checkpoints.folder import Checkpoints, Keep, listed
-from grre_jax.training.data.regime import Regime
-from grre_jax.training.runtime.delayed_metrics import Diverged
+from grre_jax.training.checkpoints.folder import Checkpoints, listed
+from grre_jax.training.data.plan import Regime
+from grre_jax.training.runtime.metrics import Diverged
 from grre_jax.training.runtime.stopping import Stopped
 
 from ..groups import text_group
@@ -61,7 +61,7 @@ def test_data_sets_name_the_parameters_that_sampled_them(tiny_run):
     config = policies.load_config(tiny_run)
     parts = build.build(config)
     _, like = first_state(parts)
-    checkpoints = Checkpoints(tiny_run / "checkpoints", Keep(), read_only=True)
+    checkpoints = Checkpoints(tiny_run / "checkpoints", read_only=True)
     for step in (0, 6):
         params = checkpoints.restore_params(like.params, step)
         assert integrity.digest(parts.full(params)) == digests[step]

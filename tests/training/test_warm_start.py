@@ -15,8 +15,8 @@ from grre_jax.rollouts.encoding import encode
 from grre_jax.tasks import Question
 from grre_jax.training import build
 from grre_jax.training.config.overrides import override
+from grre_jax.training.runtime.metrics import Stopwatch
 from grre_jax.training.runtime.stopping import StopRequest
-from grre_jax.training.runtime.stopwatch import Stopwatch
 from grre_jax.training.warm_start import (
     DEMONSTRATIONS_FROM,
     _demonstration_groups,
@@ -25,7 +25,7 @@ from grre_jax.training.warm_start import (
 )
 
 from ..run_processes import first_state, quiet
-from .runtime.test_delayed_metrics import Log
+from .runtime.test_metrics import Log
 
 
 def start(parts, folder):

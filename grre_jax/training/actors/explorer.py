@@ -38,7 +38,7 @@ from grre_jax.training.actors.prompts import (
     fitting_questions,
 )
 from grre_jax.training.actors.trajectories import Play
-from grre_jax.training.runtime.stopwatch import Stopwatch
+from grre_jax.training.runtime.metrics import Stopwatch
 
 MOST_DRAWN = 2  # calls that wait to be verified; the sampler waits at more
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
@@ -217,6 +217,13 @@ class Explorer:
         if len(self._waiting) > MOST_DRAWN:
             wait([self._waiting.popleft()])
         return judged
+
+    def compile(self, params: Any, size: int) -> None:
+        """Draws a call of `size` questions and drops it, so that later ones find its programs; not
+        for environments.
+        """
+        call = Asked(self.questions([0]), [0], 0, 0)
+        self._draw(self.policy(params), call, size)
 
     def close(self) -> None:
         """Ends the thread that verifies, once it has verified what was drawn."""

@@ -21,18 +21,18 @@ from grre_jax.reporting.config import LoggingConfig
 from grre_jax.sampling.config import SamplingConfig
 from grre_jax.storage import remote
 from grre_jax.tasks.config import TaskConfig
-from grre_jax.training.checkpoints.config import CheckpointConfig
 from grre_jax.training.config.fields import fields, similar_fields
 from grre_jax.training.config.sections import (
+    CheckpointConfig,
     ClusterConfig,
+    DataConfig,
+    EvaluationConfig,
     ObjectiveConfig,
     TrainingConfig,
     WarmStartConfig,
+    total_share,
 )
-from grre_jax.training.data.config import DataConfig, total_share
-from grre_jax.training.data.regime import Regime
-from grre_jax.training.data.schedule import Schedule
-from grre_jax.training.evaluation.config import EvaluationConfig
+from grre_jax.training.data.plan import Regime, Schedule
 from grre_jax.training.optimizer import OptimizerConfig
 
 

@@ -24,8 +24,8 @@ from grre_jax.random_streams import Purpose
 from grre_jax.rollouts import Group
 from grre_jax.training import build
 from grre_jax.training.config.run import Config
-from grre_jax.training.data import dynamic_sampling
-from grre_jax.training.data.schedule import Schedule
+from grre_jax.training.data import plan
+from grre_jax.training.data.plan import Schedule
 from grre_jax.training.data.sources import Source, usable
 
 
@@ -87,14 +87,14 @@ class Scheduled:
         """
         found = []
         for position, version in self.schedule(step).samples:
-            index = dynamic_sampling.chosen(self.source, position, version, self.rounds)
+            index = plan.chosen(self.source, position, version, self.rounds)
             if index is not None:
                 found.append(Pick(self.source, index, version))
         return found
 
     def missing(self, step: int) -> dict[int, list[int]]:
         """Returns the positions that the step still lacks, by the version that samples them."""
-        return dynamic_sampling.missing(self.source, self.schedule(step).samples, self.rounds)
+        return plan.missing(self.source, self.schedule(step).samples, self.rounds)
 
 
 @dataclasses.dataclass(frozen=True)

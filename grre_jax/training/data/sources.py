@@ -7,33 +7,28 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
-import hashlib
 import json
 import logging
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
+from grre_jax.objectives import Objective
 from grre_jax.parallel import processes
 from grre_jax.rollouts import Group
-from grre_jax.rollouts.manifest import Entry
+from grre_jax.rollouts.logprob_checks import ROUNDING
 from grre_jax.rollouts.views import check_limits, read_tokenised, within_limits
 from grre_jax.storage.files import replace
 from grre_jax.tasks import Task, Tokenizer
 from grre_jax.training import build
 from grre_jax.training.config.run import Config
-from grre_jax.training.data.checks import (
-    check_group,
-    is_expert_demonstration,
-    require_logprobs,
-)
+from grre_jax.training.data.pack import require_logprobs
 
-# In the run's folder: {path: {"datasets": number, "last": digest of the last}}.
+# In the run's folder: {path: {"datasets": number}}.
 FILE = "stored.json"
 
 _log = logging.getLogger(__name__)
@@ -110,12 +105,10 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
         The folders, by the path that the configuration names.
 
     Raises:
-        DataError: a folder is missing or damaged, or no longer begins with the data sets that the
-            run began with; or the run's record of them is damaged.
-        UsageError: the processes do not see the same folders.
+        DataError: a folder is missing or damaged, or lacks data sets that the run began with; or
+            the run's record of them is damaged.
     """
     file = config.folder / FILE
-    recorded: dict[str, Any] = {}
     counts: dict[str, int] = {}
     if resume and file.is_file():  # else the run was killed before it was written, or reads nothing
         try:
@@ -130,34 +123,21 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
     for path in dict.fromkeys(filter(None, paths)):
         reader = rollouts.read(path)
         count = counts.get(path, len(reader.datasets))
-        if path in recorded and _mark(reader.datasets[:count]) != recorded[path]:
+        if count > len(reader.datasets):
             raise DataError(
-                f"rollout folder {path} no longer begins with the {count} data sets that run"
-                f" {config.location} began with: restore it, or start the run again with"
+                f"rollout folder {path}: expected the {count} data sets that run {config.location}"
+                f" began with, got {len(reader.datasets)}: restore it, or start the run again with"
                 " --overwrite"
             )
         found[path] = reader.first(int(processes.gather_ints(count).min()))
-    processes.require_same(_record(found), "what data.path or data.mix holds")
     return found
 
 
 def record_folders(folder: Path, folders: Mapping[str, rollouts.RolloutReader]) -> None:
     """Writes the data sets that a run reads, if any, into its folder, for `open_folders`."""
-    if folders:
-        replace(folder / FILE, _record(folders))
-
-
-def _record(folders: Mapping[str, rollouts.RolloutReader]) -> str:
-    marks = {path: _mark(snapshot.datasets) for path, snapshot in folders.items()}
-    return json.dumps(marks, indent=2) + "\n"
-
-
-def _mark(datasets: tuple[Entry, ...]) -> dict[str, Any]:
-    content: list[Any] = []
-    for last in datasets[-1:]:
-        content = [last.name, sorted((name, file.sha256) for name, file in last.files.items())]
-    digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-    return {"datasets": len(datasets), "last": digest}
+    marks = {path: {"datasets": len(reader.datasets)} for path, reader in folders.items()}
+    if marks:
+        replace(folder / FILE, json.dumps(marks, indent=2) + "\n")
 
 
 # ---- their usable groups
@@ -249,6 +229,49 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
             " training.prompts_per_step, or widen these filters"
         )
     return groups, with_logprobs
+
+
+def is_expert_demonstration(group: Group, objective: Objective) -> bool:
+    """True if the whole group is an expert's and the objective treats an expert's completions
+    separately: it then needs neither log-probs nor a signal.
+    """
+    return "expert" in objective.requires and bool(group.is_expert.all())
+
+
+def check_group(objective: Objective, temperature: float, group: Group, where: str) -> None:
+    """Refuses a stored group that the objective cannot learn from.
+
+    A ratio compares the policy with the stored behaviour log-probs, both at the sampling
+    temperature and over the full vocabulary, regardless of the top-k, top-p or min-p that the data
+    was drawn with.
+
+    Args:
+        objective: the run's.
+        temperature: of the log-probs that training computes.
+        group: stored.
+        where: the group, for the message.
+
+    Raises:
+        DataError: the objective needs behaviour log-probs and the group has none, or they are of
+            another temperature, or of a truncated distribution.
+    """
+    if "old_logprobs" not in objective.requires or is_expert_demonstration(group, objective):
+        return
+    require_logprobs(group, "behavior_logprobs", where)
+    fix = "Compute them under a checkpoint with `grre rollouts rescore`"
+    if group.temperature != temperature:
+        raise DataError(
+            f"{where}: expected log-probs at sampling.temperature = {temperature:g}, since a ratio"
+            f" compares two distributions, got {group.temperature:g}. {fix}, or set the field"
+        )
+    if group.sampling_logprobs is None:
+        return
+    over = (group.behavior_logprobs - group.sampling_logprobs)[group.mask != 0].max(initial=0)
+    if over > ROUNDING:
+        raise DataError(
+            f"{where}: expected behavior_logprobs over the full vocabulary, at most those of the"
+            f" truncated distribution {group.truncation}, got a token {over:.3g} above. {fix}"
+        )
 
 
 def _held_out(config: Config, task: Task) -> dict[str, set[int]]:

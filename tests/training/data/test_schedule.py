@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grre_jax.training.data.regime import Regime
-from grre_jax.training.data.schedule import Schedule
+from grre_jax.training.data.plan import Regime, Schedule
 
 sampled_by = st.one_of(
     st.just({"offline": True}),

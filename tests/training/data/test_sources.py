@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from grre_jax import objectives, rollouts
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 from grre_jax.parallel import processes
 from grre_jax.tasks import Question
 from grre_jax.training import build
@@ -192,13 +192,12 @@ def test_a_resumed_run_trains_on_what_it_began_with(parts, tmp_path):
     assert sources.training_contents(samples, ()) == {"arithmetic/train", "gsm8k/test"}
 
 
-def test_a_folder_that_begins_otherwise_is_refused(parts, tmp_path):
+def test_a_folder_that_lacks_what_a_run_began_with_is_refused(parts, tmp_path):
     sources.record_folders(parts.config.folder, sources.open_folders(parts.config, resume=False))
     file = parts.config.folder / "stored.json"
     kept = json.loads(file.read_text())
     folder = str(tmp_path / "a")
     for text, named in (
-        (json.dumps(kept | {folder: kept[folder] | {"last": "0"}}), folder),
         (json.dumps(kept | {folder: kept[folder] | {"datasets": 3}}), folder),
         ("{", "stored.json"),
         ('{"a": 3}', "stored.json"),
@@ -209,12 +208,8 @@ def test_a_folder_that_begins_otherwise_is_refused(parts, tmp_path):
 
 
 def test_processes_that_look_at_different_moments_read_the_same(parts, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        processes, "gather_ints", lambda number: np.array([number, 1])
-    )  # the other one saw one data set, and as many bits in its sum
-    with pytest.raises(UsageError, match="data.path"):
-        sources.open_folders(parts.config, resume=False)
-    monkeypatch.setattr(processes, "require_same", lambda text, what: None)
+    # The other one saw one data set.
+    monkeypatch.setattr(processes, "gather_ints", lambda number: np.array([number, 1]))
     folders = sources.open_folders(parts.config, resume=False)
     assert [len(part.datasets) for part in folders.values()] == [1, 1]
     assert len(folders[str(tmp_path / "a")]) == 4

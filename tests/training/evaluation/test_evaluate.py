@@ -19,7 +19,7 @@ from grre_jax.training.evaluation.evaluate import (
     make_evaluator,
 )
 from grre_jax.training.preflight import require_best
-from grre_jax.training.verdict_metrics import verdict_scalars
+from grre_jax.training.runtime.metrics import verdict_scalars
 
 from ...groups import text_group
 from ...run_processes import first_state

@@ -6,8 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grre_jax.training.runtime.delayed_metrics import DelayedMetrics, Diverged, age_scalars
-from grre_jax.training.runtime.stopwatch import Stopwatch
+from grre_jax.training.runtime.metrics import DelayedMetrics, Diverged, Stopwatch, age_scalars
 
 
 class Log:
@@ -73,15 +72,6 @@ def test_ages_become_a_mean_and_a_histogram_of_those_that_are_known():
     mean = {"staleness": 1.0, "staleness_0": 2, "staleness_2": 2}
     assert age_scalars(np.array([0, 0, 2, np.nan, 2])) == mean
     assert age_scalars(np.array([np.nan])) == {}
-
-
-def test_impossible_behaviour_log_probs_are_told_once(log):
-    told = []
-    pending = DelayedMetrics(log, time.monotonic(), warn=told.append)
-    for step, share in enumerate([0.0, 0.01, 0.875, 1.0], start=1):
-        pending.swap(step, metrics(0.5) | {"ratio_out_of_bounds": jnp.float32(share)})
-    pending.swap(4, None)
-    assert len(told) == 1 and "step 3" in told[0]
 
 
 NAMES = ("sampling", "verification", "training")
