@@ -51,12 +51,9 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
         steps: how many of its steps.
 
     Returns:
-        "run"; "step", its groups by their origin; "rows" of `stretches`; "calls" of the
-        sampler on one device of unknown memory, the largest of each kind; "placed" on the cluster;
-        "ages", {age: groups}; "objective", of `objective_report`; "warnings".
+        "run"; "step", its groups by their origin; "rows" of `stretches`; "ages", {age: groups};
+        "objective", of `objective_report`; "warnings".
     """
-    from grre_jax.planner.compile import call_summary
-    from grre_jax.training.actors.calls import evaluation_call, training_call
     from grre_jax.training.build import build_objective
     from grre_jax.training.preflight import data_line
 
@@ -69,20 +66,10 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
         step |= {"fresh": schedule.fresh_per_batch, "replayed": schedule.replayed_per_step}
     step["stored"] = step["groups"] - step.get("fresh", 0) - step.get("replayed", 0)
     first_stale = next((plan.step for plan in plans if (plan.ages > 0).any()), None)
-    calls = {"training": training_call(config), "evaluation": evaluation_call(config)}
     return {
         "run": {"name": config.name, "steps": steps, "data": data_line(config)},
         "step": step,
         "rows": stretches(plans),
-        "calls": {
-            kind: call_summary(call, call.shape(1, "float32"))
-            for kind, call in calls.items()
-            if call
-        },
-        "placed": [
-            {"kind": kind, "least": least, "most": most, "each": each}
-            for kind, least, most, each in config.cluster.placed
-        ],
         "ages": ages(plans),
         "objective": objective_report(config, objective, first_stale),
         "warnings": run_warnings(config, objective, first_stale),
@@ -90,8 +77,6 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
 
 
 def _parts(report: dict[str, Any]) -> Iterator[Any]:
-    from grre_jax.planner.compile import described
-
     run = report["run"]
     step = report["step"]
     yield f"{run['name']}: {run['steps']} steps, {run['data']}"
@@ -102,11 +87,6 @@ def _parts(report: dict[str, Any]) -> Iterator[Any]:
         columns = ("version", "steps", "fresh batches", "updates old", "replayed")
         yield make_table(columns, _stretches(rows), "What each version samples")
         yield f"{len(rows)} of {run['steps']} policy versions sample."
-    for kind, call in report["calls"].items():
-        yield f"{kind.title()} samples in {described(call)}."
-    if placed := report["placed"]:
-        cells = [(row["kind"], _span(row["least"], row["most"]), _amounts(row)) for row in placed]
-        yield make_table(("process", "number", "each"), cells, "What is placed on the cluster")
     ages = _ages(report["ages"], run["steps"] * step["stored"])
     yield make_table(("updates old", "groups", "share", ""), ages, "Staleness over the run")
     objective = report["objective"]
@@ -145,10 +125,6 @@ def _ages(ages: dict[int, int], stored: int) -> list[tuple[str, ...]]:
         (label, str(count), f"{count / total:.1%}", "█" * round(BAR * count / most))
         for label, count in groups.items()
     ]
-
-
-def _amounts(row: dict[str, Any]) -> str:
-    return ", ".join(f"{amount:g} {name}" for name, amount in row["each"].items() if amount)
 
 
 def _span(low: int, high: int) -> str:

@@ -11,7 +11,6 @@ shuffled; TensorFlow never is.
 """
 
 from grre_jax.rollouts.dataset import TrainingOrder as TrainingOrder
-from grre_jax.rollouts.dataset import arranged as arranged
 from grre_jax.rollouts.encoding import CorruptRecord as CorruptRecord
 from grre_jax.rollouts.encoding import from_record as from_record
 from grre_jax.rollouts.encoding import to_record as to_record

@@ -7,9 +7,6 @@ integer and no buffer.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-from jaxtyping import Int
-
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.reader import RolloutReader
 from grre_jax.rollouts.schema import Group
@@ -18,50 +15,6 @@ STEPS_AHEAD = 4  # that `TrainingOrder.batches` reads
 
 # A rollout folder, and numbers of its groups.
 Source = tuple[RolloutReader, Sequence[int]]
-
-
-def arranged(
-    numbers: Sequence[int],
-    versions: Int[np.ndarray, " groups"],
-    *,
-    order: str = "shuffled",
-    max_staleness: int = -1,
-    newest: int = 0,
-    ageless: Sequence[bool] | None = None,
-) -> list[int]:
-    """Arranges the groups of one epoch: selects those that are young enough, in order.
-
-    Args:
-        numbers: [groups] the groups' numbers.
-        versions: [groups] the policy version that sampled each, -1 if unknown.
-        order: "shuffled", "stored" or "newest"; the last puts the newest version first, and what
-            was sealed later first within one.
-        max_staleness: groups more versions behind the newest are left out; -1 for any age.
-        newest: the newest version, if it is newer than all of these.
-        ageless: [groups] True for groups without an age, as an expert's: max_staleness keeps them;
-            None if all have one. If no group has an age, none is newer than another.
-
-    Returns:
-        The numbers of the groups of an epoch.
-
-    Raises:
-        DataError: an age is needed of a group whose version is unknown.
-    """
-    versions = np.asarray(versions, int)
-    without = np.zeros(len(numbers), bool) if ageless is None else np.asarray(ageless, bool)
-    compared = order == "newest" and not without.all()
-    nameless = (versions < 0) & (compared | ((max_staleness >= 0) & ~without))
-    if nameless.any():
-        raise DataError(
-            f"group number {numbers[int(nameless.argmax())]} does not say which policy version"
-            " sampled it, so it has no age: leave data.max_staleness at -1, and take another"
-            " data.order than newest"
-        )
-    young = versions.max(initial=newest) - versions <= max_staleness
-    kept = np.flatnonzero(young | without | (max_staleness < 0)).tolist()
-    if order == "newest":
-        kept.sort(key=lambda i: (-versions[i], -i))
-    return [numbers[i] for i in kept]
 
 
 def _epochs(which: int, numbers: Sequence[int], seed: int, shuffle: bool) -> Any:

@@ -12,11 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from grre_jax import ray_cluster, reporting, rollouts
 from grre_jax.console import make_console
-from grre_jax.errors import UsageError
 from grre_jax.parallel import processes
 from grre_jax.storage import files
 from grre_jax.tasks import cluster_judges
@@ -227,7 +224,7 @@ def _open_folder(
 
     Raises:
         UsageError, DataError: as `run_folder.open_run_folder`, in all processes; another process
-            works there; or the processes differ in their configurations or do not share the folder.
+            works there; or the processes differ in their configurations.
     """
     undo = contextlib.ExitStack()
     processes.require_same(
@@ -248,11 +245,4 @@ def _open_folder(
         record_folders(folder, folders)
 
     processes.on_first(make)
-    file = config.folder / "config.json"
-    sees = file.is_file() and file.read_text() == config.to_json()
-    if blind := np.flatnonzero(processes.gather_ints(int(sees)) == 0).tolist():
-        raise UsageError(
-            f"process {', '.join(map(str, blind))} does not see {file}, which process 0 wrote: the"
-            " run folder must be on storage that all processes share; choose another with --run-dir"
-        )
     return undo

@@ -36,19 +36,6 @@ def test_json_of_a_stale_run_with_replay(explain):
     assert report["objective"]["objective"] == "rec_oneside_nois" and report["warnings"] == []
 
 
-def test_what_a_cluster_places(explain):
-    words = (
-        "--cluster.address auto --cluster.explorers.most 8 --cluster.explorers.accelerators 1"
-        " --cluster.judges 3"
-    ).split()
-    assert json.loads(explain(DEFAULT, "--json", *words))["placed"] == [
-        {"kind": "explorer", "least": 1, "most": 8, "each": {"CPU": 1, "GPU": 1}},
-        {"kind": "judge", "least": 3, "most": 3, "each": {"CPU": 1}},
-    ]
-    assert "1 CPU, 1 GPU" in explain(DEFAULT, *words)
-    assert json.loads(explain(DEFAULT, "--json"))["placed"] == []
-
-
 def test_mixed_and_stored_data(explain, tmp_path):
     mix = ("--data.mix", f"{tmp_path}=0.25:expert", "--objective.name", "chord")
     mixed = json.loads(explain(DEFAULT, "--json", *mix))

@@ -1,6 +1,5 @@
 import itertools
 
-import numpy as np
 import pytest
 
 from grre_jax import rollouts
@@ -49,34 +48,6 @@ def test_damage_is_reported_through_the_prefetching_threads(source, folder):
     (folder / entry.name / entry.data_file).write_bytes(b"")
     with pytest.raises(rollouts.CorruptShard):
         list(rollouts.TrainingOrder([source], seed=1, prompts_per_step=12).batches(0, 1))
-
-
-# ---- which groups an epoch holds, and how often
-
-
-def epoch(versions, **how):
-    numbers = list(range(100, 100 + len(versions)))
-    return rollouts.arranged(numbers, np.array(versions), **how)
-
-
-def test_an_epoch_holds_what_is_young_enough_in_its_order():
-    versions = [0, 3, 1, 3, 2]
-    assert epoch(versions) == [100, 101, 102, 103, 104]
-    assert epoch(versions, max_staleness=1) == [101, 103, 104]
-    assert epoch(versions, order="newest") == [103, 101, 104, 102, 100]
-    assert epoch(versions, order="newest", max_staleness=0) == [103, 101]
-    assert epoch([]) == []
-    assert epoch(versions, max_staleness=1, newest=4) == [101, 103]
-
-
-def test_what_has_no_age_is_never_too_old():
-    assert epoch([0, -1, 3], max_staleness=1, ageless=[False, True, False]) == [101, 102]
-    with pytest.raises(DataError, match="101"):
-        epoch([0, -1, 3], ageless=[False, True, False], order="newest")
-    with pytest.raises(DataError, match="101"):
-        epoch([0, -1, 3], max_staleness=3)
-    assert epoch([3, -1, 2]) == [100, 101, 102]
-    assert epoch([-1, -1], order="newest", max_staleness=1, ageless=[True, True]) == [101, 100]
 
 
 def test_several_folders_have_their_shares_and_epochs_of_their_own(tmp_path, make_group):

@@ -255,9 +255,6 @@ def with_fields(section: Any, changes: Mapping[str, Any], prefix: str = "") -> A
 def unknown_field(name: str) -> UsageError:
     """Returns the error for a dotted name that is not a field's, with the nearest one."""
     names = [field.name for field in fields(_DEFAULTS)]
-    inside = [field for field in names if field.startswith(f"{name}.")]
-    if inside:
-        return UsageError(f"{name}: expected one of its fields, {', '.join(inside)}")
     near = " or ".join(similar_fields(names, name))
     return UsageError(f"unknown field {name!r}" + (f"; did you mean {near}?" if near else ""))
 

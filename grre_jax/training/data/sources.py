@@ -151,8 +151,8 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
         source: the folder.
 
     Returns:
-        The numbers of the selected groups, in the order of an epoch; and True
-        if every group that was read has behaviour log-probs.
+        The numbers of the selected groups, in the order of an epoch; and True if every group that
+        was read has behaviour log-probs.
 
     Raises:
         DataError: an epoch has fewer groups than a step of data.path, or none; the objective cannot
@@ -169,9 +169,8 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
     trained_on: set[int] = set()
     with_logprobs = True
     dropped: collections.Counter[str] = collections.Counter()
-    kept: list[int] = []
-    versions: list[int] = []
-    ageless: list[bool] = []
+    needs_age = data.order == "newest" or data.max_staleness >= 0
+    kept: list[tuple[int, int, bool]] = []
     for index in range(len(source.reader)):
         group = source.group(index)
         version = int(group.policy_version.min())
@@ -203,23 +202,26 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
             require_logprobs(group, name, where)
         for name in (group.question_id, group.prompt):
             trained_on |= held_out.get(name, set())
-        kept.append(index)
-        versions.append(version)
-        ageless.append(bool(group.is_expert.all()))  # sampled by no policy
+        ageless = bool(group.is_expert.all())  # sampled by no policy
+        if version < 0 and needs_age and not ageless:
+            raise DataError(
+                f"{where}: expected policy_version, which data.max_staleness and data.order ="
+                " newest need, got -1. Set data.max_staleness to -1 and another order"
+            )
+        kept.append((version, index, ageless))
     if trained_on and processes.is_first():
         _log.warning(
             "%s has %s of the run's evaluation questions: the evaluation measures memory there",
             folder,
             len(trained_on),
         )
-    groups = rollouts.arranged(
-        kept,
-        np.array(versions, int),
-        order=data.order,
-        max_staleness=data.max_staleness,
-        newest=newest,
-        ageless=ageless,
-    )
+    if data.order == "newest":  # of one version the last sealed first
+        kept.sort(reverse=True)
+    groups = [
+        index
+        for version, index, ageless in kept
+        if data.max_staleness < 0 or ageless or newest - version <= data.max_staleness
+    ]
     if len(groups) < least and len(source.reader):
         dropped["data.max_staleness"] = len(kept) - len(groups)
         counts = ", ".join(f"{count} by {reason}" for reason, count in dropped.items() if count)

@@ -149,6 +149,14 @@ def test_the_order_can_be_that_of_the_folder_or_of_age(select, aged):
     assert ids(select(aged, "--data.order newest"), range(2)) == AGED[:3:-1]
 
 
+def test_an_age_needs_a_version(select, aged):
+    write(aged, [text_group(0, is_expert=[1, 1]), text_group(1)])
+    assert len(ids(select(aged), range(5))) == 10
+    for words in ("--data.order newest", "--data.max_staleness 3"):
+        with pytest.raises(DataError, match="g1 .*policy_version"):
+            select(aged, words)
+
+
 # ---- the folders, as they were when the run began
 
 
