@@ -30,7 +30,7 @@ import report
 
 from grre_jax import rollouts
 from grre_jax.training import build, optimizer, state
-from grre_jax.training.checkpoints.folder import Checkpoints, Keep
+from grre_jax.training.checkpoints.folder import Checkpoints
 from grre_jax.training.policies import load_config
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "arithmetic.py"
@@ -97,7 +97,7 @@ def checkpoint(run: Path) -> list[bytes]:
     config = load_config(run)
     parts = build.build(config)
     _, like = state.create(parts.model, optimizer.make_optimizer(config.optimizer), parts.mesh)
-    checkpoints = Checkpoints(run / "checkpoints", Keep(), read_only=True)
+    checkpoints = Checkpoints(run / "checkpoints", read_only=True)
     with contextlib.closing(checkpoints):
         return [np.asarray(x).tobytes() for x in jax.tree.leaves(checkpoints.restore(like))]
 

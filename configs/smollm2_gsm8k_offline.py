@@ -31,7 +31,7 @@ def config() -> c.Config:
         task=c.TaskConfig("gsm8k"),
         objective=c.ObjectiveConfig("reinforce"),
         regime=c.Regime(offline=True),
-        data=c.DataConfig(path="rollouts/gsm8k", questions="0:700", drop_over_limit=True),
+        data=c.DataConfig(path="rollouts/gsm8k", drop_over_limit=True),
         sampling=c.SamplingConfig(group_size=4, max_prompt_tokens=256, max_new_tokens=256),
         training=c.TrainingConfig(
             steps=30, prompts_per_step=8, pack_length=640, packs_per_microbatch=2

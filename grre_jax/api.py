@@ -233,10 +233,10 @@ def _stored(questions: Any, folder: Path, *, resume: bool) -> dict[str, str]:
     if isinstance(questions, str | os.PathLike):
         return {"path": str(questions)}
     splits = dict(questions) if isinstance(questions, Mapping) else {"train": questions}
-    if unknown := splits.keys() - {"train", "test"} or {"train"} - splits.keys():
+    if not {"train"} <= splits.keys() <= {"train", "test"}:
         raise UsageError(
-            f"questions: expected rows, or rows by train and test, got {', '.join(sorted(unknown))}"
-            f" among {', '.join(map(str, splits))}."
+            "questions: expected rows, or rows by train and test, got"
+            f" {', '.join(map(str, splits))}."
         )
     store = folder.parent / f"{folder.name}-questions"
     store.mkdir(parents=True, exist_ok=True)

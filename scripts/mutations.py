@@ -31,11 +31,11 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/sampling", "tests/generation"),
     ),
     "packing": (
-        ("training/data/pack.py", "training/data/row_filling.py", "training/step.py"),
+        ("training/data/pack.py", "training/step.py"),
         ("tests/training/data", "tests/training/test_step.py"),
     ),
     "plan": (
-        ("training/data/schedule.py", "training/data/regime.py", "training/data/choose.py"),
+        ("training/data/plan.py", "training/data/choose.py"),
         ("tests/training/data", "tests/explain"),
     ),
     "checkpoints": (

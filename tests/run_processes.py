@@ -16,12 +16,12 @@ from rich.console import Console
 
 from grre_jax import models, rollouts
 from grre_jax.training import build, optimizer, state
-from grre_jax.training.checkpoints.folder import Checkpoints, Keep
+from grre_jax.training.checkpoints.folder import Checkpoints
 from grre_jax.training.policies import load_config
 
 CONFIG = """
 from grre_jax.training.config.run import *
-from grre_jax.training.data.regime import Regime
+from grre_jax.training.data.plan import Regime
 from grre_jax.training.optimizer import OptimizerConfig
 
 def config():
@@ -179,7 +179,7 @@ def restored(folder, step=None, **fields):
     `fields` replace those of the run's configuration, its mesh say.
     """
     parts = build.build(dataclasses.replace(load_config(folder), **fields))
-    checkpoints = Checkpoints(folder / "checkpoints", Keep(), read_only=True)
+    checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
     found = checkpoints.restore(first_state(parts)[1], step)
     checkpoints.close()
     return found

@@ -23,12 +23,7 @@ SHARED = (
 )
 RECORDS = (
     "training.optimizer",
-    "training.data.config",
-    "training.data.regime",
-    "training.data.schedule",
-    "training.data.dynamic_sampling",
-    "training.checkpoints.config",
-    "training.evaluation.config",
+    "training.data.plan",
 )
 # docs/design.md, "Layout": a file imports lower levels, its own room, and, in the levels marked by
 # True, the other rooms of its level.
@@ -41,11 +36,11 @@ LEVELS = (
     (RECORDS, True),
     (("training.config",), False),
     (("training.state", "training.runtime", "training.checkpoints"), True),
-    (("training.data.row_filling", "training.data.pack", "training.data.checks"), True),
+    (("training.data.pack",), False),
     (("training.build",), False),
     (("training.data",), False),
     (("training.actors", "training.export", "training.mirror", "training.run_folder"), False),
-    (("training.completion_logprobs", "training.verdict_metrics"), False),
+    (("training.completion_logprobs",), False),
     (("training.policies",), False),
     (("training.evaluation",), False),
     (("training",), True),

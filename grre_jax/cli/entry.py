@@ -204,7 +204,7 @@ def evaluate(folder: str, words: list[str], *, output: str = "", processes: Proc
 
 def _dotted(word: str) -> str:
     """Returns a word of the command line with the dotted name of a field of evaluation."""
-    from grre_jax.training.evaluation.config import EvaluationConfig
+    from grre_jax.training.config.sections import EvaluationConfig
 
     name = word.removeprefix("--").partition("=")[0].replace("-", "_")
     is_field = word.startswith("--") and name in annotations(EvaluationConfig)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from grre_jax.console import make_console, make_table
 from grre_jax.errors import UsageError
-from grre_jax.explain import timeline
-from grre_jax.explain.objective_report import objective_report
-from grre_jax.explain.run_warnings import run_warnings
+from grre_jax.explain.objective_report import objective_report, run_warnings
 from grre_jax.training.config.run import Config
+from grre_jax.training.data.plan import Plan
 
 BAR = 20  # characters of the longest bar
 BINS = 12  # rows of the table of ages, at most
@@ -50,51 +51,36 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
         steps: how many of its steps.
 
     Returns:
-        "run"; "step", its groups by their origin; "rows" of `timeline.stretches`; "calls" of the
-        sampler on one device of unknown memory, the largest of each kind; "placed" on the cluster;
+        "run"; "step", its groups by their origin; "rows" of `stretches`; "placed" on the cluster;
         "ages", {age: groups}; "objective", of `objective_report`; "warnings".
     """
-    from grre_jax.planner.compile import call_summary
-    from grre_jax.training.actors.calls import evaluation_call, training_call
     from grre_jax.training.build import build_objective
     from grre_jax.training.preflight import data_line
 
     objective = build_objective(config)
     step = {"groups": config.training.prompts_per_step, "completions": config.sampling.group_size}
-    rows = []
-    ages = {}
-    first_stale = None
+    plans: list[Plan] = []
     if config.samples:
         schedule = config.schedule
-        rows = timeline.stretches(schedule, steps)
-        ages = timeline.ages(schedule, steps)
-        stale = () if config.regime.on_policy else range(steps)
-        first_stale = next((step for step in stale if (schedule(step).ages > 0).any()), None)
+        plans = [schedule(number) for number in range(steps)]
         step |= {"fresh": schedule.fresh_per_batch, "replayed": schedule.replayed_per_step}
     step["stored"] = step["groups"] - step.get("fresh", 0) - step.get("replayed", 0)
-    calls = {"training": training_call(config), "evaluation": evaluation_call(config)}
+    first_stale = next((plan.step for plan in plans if (plan.ages > 0).any()), None)
     return {
         "run": {"name": config.name, "steps": steps, "data": data_line(config)},
         "step": step,
-        "rows": rows,
-        "calls": {
-            kind: call_summary(call, call.shape(1, "float32"))
-            for kind, call in calls.items()
-            if call
-        },
+        "rows": stretches(plans),
         "placed": [
             {"kind": kind, "least": least, "most": most, "each": each}
             for kind, least, most, each in config.cluster.placed
         ],
-        "ages": ages,
+        "ages": ages(plans),
         "objective": objective_report(config, objective, first_stale),
         "warnings": run_warnings(config, objective, first_stale),
     }
 
 
 def _parts(report: dict[str, Any]) -> Iterator[Any]:
-    from grre_jax.planner.compile import described
-
     run = report["run"]
     step = report["step"]
     yield f"{run['name']}: {run['steps']} steps, {run['data']}"
@@ -105,8 +91,6 @@ def _parts(report: dict[str, Any]) -> Iterator[Any]:
         columns = ("version", "steps", "fresh batches", "updates old", "replayed")
         yield make_table(columns, _stretches(rows), "What each version samples")
         yield f"{len(rows)} of {run['steps']} policy versions sample."
-    for kind, call in report["calls"].items():
-        yield f"{kind.title()} samples in {described(call)}."
     if placed := report["placed"]:
         cells = [(row["kind"], _span(row["least"], row["most"]), _amounts(row)) for row in placed]
         yield make_table(("process", "number", "each"), cells, "What is placed on the cluster")
@@ -156,3 +140,36 @@ def _amounts(row: dict[str, Any]) -> str:
 
 def _span(low: int, high: int) -> str:
     return str(low) if low == high else f"{low} to {high}"
+
+
+def stretches(plans: Sequence[Plan]) -> list[dict[str, Any]]:
+    """Groups steps by the version that sampled their fresh data.
+
+    Returns:
+        Of each version: "version"; the first and last of its "steps" and of their fresh "batches";
+        the least and largest of the "ages" of fresh groups, in updates, and of the number of
+        "replayed" groups a step.
+    """
+    rows = []
+    for version, group in itertools.groupby(plans, lambda plan: plan.version):
+        part = list(group)
+        first = part[0]
+        last = part[-1]
+        replayed = [len(plan.replayed) for plan in part]
+        row = {
+            "version": version,
+            "steps": (first.step, last.step),
+            "batches": (first.batch, last.batch),
+            "ages": (first.step - version, last.step - version),
+            "replayed": (min(replayed), max(replayed)),
+        }
+        rows.append(row)
+    return rows
+
+
+def ages(plans: Sequence[Plan]) -> dict[int, int]:
+    """Counts the groups of steps by their age, in updates, when they are trained on."""
+    counts: collections.Counter[int] = collections.Counter()
+    for plan in plans:
+        counts.update(plan.ages.tolist())
+    return dict(sorted(counts.items()))

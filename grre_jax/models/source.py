@@ -38,8 +38,8 @@ class ModelSource(Record):
             system message for templates that leave them out.
         template_arguments (a JSON object): variables of the chat template in every rendering, such
             as {"enable_thinking": false} of Qwen3.
-        template_date (YYYY-MM-DD or empty): date that chat templates with strftime_now write; if
-            empty, a run stores the day on which it begins here and keeps it.
+        template_date (YYYY-MM-DD or empty): date that chat templates with strftime_now write;
+            2024-07-26, the default of Llama 3's, if empty.
         lora_rank: train low-rank terms (LoRA) of this rank in place of the weights; 0 trains the
             weights.
         lora_alpha: scale of the LoRA terms, which are multiplied by lora_alpha / lora_rank.

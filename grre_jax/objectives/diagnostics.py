@@ -236,8 +236,3 @@ def zero_variance_groups(rewards: Responses, groups: Int[Array, " responses"]) -
         partition.live & partition.alike(rewards), 1 / jnp.maximum(partition.sizes, 1), 0
     )
     return jnp.sum(vote) / jnp.maximum(partition.count, 1)
-
-
-# Of a step's tokens out of bounds: a policy that has left its data has few, log-probs of something
-# else have many.
-WARNED_SHARE = 0.01

@@ -10,7 +10,7 @@ TensorFlow Datasets, ArrayRecord and Grain are imported when the first record is
 shuffled; TensorFlow never is.
 """
 
-from grre_jax.rollouts.dataset import TrainingOrder as TrainingOrder, arranged as arranged
+from grre_jax.rollouts.dataset import TrainingOrder as TrainingOrder
 from grre_jax.rollouts.encoding import CorruptRecord as CorruptRecord
 from grre_jax.rollouts.manifest import (
     CorruptManifest as CorruptManifest,

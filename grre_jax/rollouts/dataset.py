@@ -7,80 +7,17 @@ integer and no buffer.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float, Int
-
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.reader import RolloutReader
 from grre_jax.rollouts.schema import Group
 
-MOST_OFTEN = 8  # times per epoch of the most preferred group; the least preferred has one
 STEPS_AHEAD = 4  # that `TrainingOrder.batches` reads
 
 # A rollout folder, and numbers of its groups.
 Source = tuple[RolloutReader, Sequence[int]]
 
 
-def arranged(
-    numbers: Sequence[int],
-    versions: Int[np.ndarray, " groups"],
-    rewards: Sequence[Float[np.ndarray, " completions"]],
-    *,
-    order: str = "shuffled",
-    prefer: str = "",
-    max_staleness: int = -1,
-    newest: int = 0,
-    ageless: Sequence[bool] | None = None,
-) -> list[int]:
-    """Arranges the groups of one epoch: selects those that are young enough, in order, the
-    preferred ones several times.
-
-    Args:
-        numbers: [groups] the groups' numbers.
-        versions: [groups] the policy version that sampled each, -1 if unknown.
-        rewards: [groups] of the completions of each group that have a verdict, at least one.
-        order: "shuffled", "stored" or "newest"; the last puts the newest version first, and what
-            was sealed later first within one.
-        prefer: "", "newest", "reward" or "spread": the quantity that decides how often a group
-            occurs, 1 time for the least to MOST_OFTEN for the largest, linear between.
-        max_staleness: groups more versions behind the newest are left out; -1 for any age.
-        newest: the newest version, if it is newer than all of these.
-        ageless: [groups] True for groups without an age, as an expert's: max_staleness keeps them;
-            None if all have one. If no group has an age, none is newer than another.
-
-    Returns:
-        The numbers of the groups of an epoch.
-
-    Raises:
-        DataError: an age is needed of a group whose version is unknown.
-    """
-    versions = np.asarray(versions, int)
-    without = np.zeros(len(numbers), bool) if ageless is None else np.asarray(ageless, bool)
-    compared = (order == "newest" or prefer == "newest") and not without.all()
-    nameless = (versions < 0) & (compared | ((max_staleness >= 0) & ~without))
-    if nameless.any():
-        raise DataError(
-            f"group number {numbers[int(nameless.argmax())]} does not say which policy version"
-            " sampled it, so it has no age: leave data.max_staleness at -1, and take another"
-            " data.order or data.prefer than newest"
-        )
-    young = versions.max(initial=newest) - versions <= max_staleness
-    kept = np.flatnonzero(young | without | (max_staleness < 0)).tolist()
-    if order == "newest":
-        kept.sort(key=lambda i: (-versions[i], -i))
-    if not prefer or not kept:
-        return [numbers[i] for i in kept]
-    value = {
-        "newest": lambda i: versions[i],
-        "reward": lambda i: rewards[i].mean(),
-        "spread": lambda i: rewards[i].std(),
-    }[prefer]
-    values = np.array([value(i) for i in kept], float)
-    times = 1 + np.rint((MOST_OFTEN - 1) * (values - values.min()) / (np.ptp(values) or 1.0))
-    return np.repeat([numbers[i] for i in kept], times.astype(int)).tolist()
-
-
-def _epochs(which: int, numbers: Sequence[int], seed: int, shuffle: bool, uses: int) -> Any:
+def _epochs(which: int, numbers: Sequence[int], seed: int, shuffle: bool) -> Any:
     """Returns (`which`, number) for the groups of a source, epoch after epoch, as a Grain
     dataset.
     """
@@ -89,7 +26,7 @@ def _epochs(which: int, numbers: Sequence[int], seed: int, shuffle: bool, uses: 
     import grain
 
     epoch = grain.MapDataset.range(len(numbers)).map(lambda index: (which, numbers[index]))
-    return (epoch.shuffle(seed=seed) if shuffle else epoch).repeat(uses or None)
+    return (epoch.shuffle(seed=seed) if shuffle else epoch).repeat()
 
 
 class TrainingOrder:
@@ -106,7 +43,6 @@ class TrainingOrder:
         prompts_per_step: groups in each step's list.
         shares: share of each of several sources; they need not add to 1.
         shuffle: False takes every epoch in the source's own order.
-        uses: number of epochs; 0 for no end.
 
     Raises:
         UsageError: a seed out of range.
@@ -138,7 +74,6 @@ class TrainingOrder:
         *,
         shares: Sequence[float] = (1.0,),
         shuffle: bool = True,
-        uses: int = 0,
     ) -> None:
         import grain
 
@@ -151,7 +86,7 @@ class TrainingOrder:
                 )
         seeds = [seed, *((seed + i) % 2**32 for i in range(1, len(sources)))]
         numbered = enumerate(numbers for _, numbers in sources)
-        streams = [_epochs(i, numbers, seeds[i], shuffle, uses) for i, numbers in numbered]
+        streams = [_epochs(i, numbers, seeds[i], shuffle) for i, numbers in numbered]
         stream = streams[0] if len(streams) == 1 else grain.MapDataset.mix(streams, list(shares))
         self._steps: Any = stream.batch(prompts_per_step, drop_remainder=True, batch_fn=list)
 

@@ -20,7 +20,8 @@ class SamplingConfig(SamplingParams):
         temperature: divides the logits of the draws; training computes log-probs at the same
             temperature. Ratios use untruncated log-probs in any case.
         group_size: completions per prompt (K).
-        max_prompt_tokens: longest prompt; data.overlong is about longer ones.
+        max_prompt_tokens: longest prompt. Longer ones are left out: a position of the prompt
+            stream takes the next question that fits, an evaluation has fewer.
         max_turns: most turns of a trajectory, of tasks that have environments. There max_new_tokens
             is the limit of a whole trajectory, observations included. Also the limit of stored
             trajectories where the objective needs turns (its option returns).

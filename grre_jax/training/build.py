@@ -86,24 +86,6 @@ class Parts:
         """Returns all parameters of a policy from its trained ones."""
         return state.full(params, self.frozen)
 
-    def dated(self, date: str) -> Parts:
-        """Returns the parts of the run under a date for its chat template; the parts themselves if
-        the template does not write the date, or the configuration has one.
-
-        Args:
-            date: YYYY-MM-DD; empty for none.
-        """
-        model = self.config.model
-        if not date or model.template_date or not getattr(self.tokenizer, "reads_date", False):
-            return self
-        config = dataclasses.replace(
-            self.config, model=dataclasses.replace(model, template_date=date)
-        )
-        tokenizer = build_tokenizer(config, self.task)
-        parts = dataclasses.replace(self, config=config, tokenizer=tokenizer)
-        vars(parts)["judge"] = self.judge  # its processes may have started
-        return parts
-
     def provenance(self) -> dict[str, Any]:
         """Returns the metadata of every data set that the run samples; the checkpoint of the
         version that sampled it is added if it is known.

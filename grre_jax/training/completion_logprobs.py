@@ -27,19 +27,8 @@ TOKENS_PER_CALL = 2048  # enough to keep products large; more only needs memory
 
 
 @partial(jax.jit, static_argnums=0)
-def _score(
-    graph: Any,
-    params: Any,
-    tokens: Array,
-    positions: Array,
-    segment_ids: Array,
-    prefix_ids: Array,
-    sources: Array,
-    temperature: Array,
-) -> Array:
-    return token_logprobs(
-        nnx.merge(graph, params), tokens, positions, segment_ids, prefix_ids, sources, temperature
-    )
+def _score(graph: Any, params: Any, rows: tuple[Array | None, ...], temperature: Array) -> Array:
+    return token_logprobs(nnx.merge(graph, params), *rows, temperature)
 
 
 def score_groups(
@@ -131,9 +120,9 @@ def _scores(
             batch.prefix_ids[i],
             batch.sources[i],
         )
-        rows = [processes.put(x, meshes.rows(mesh)) for x in fields]
+        rows = tuple(processes.put(x, meshes.rows(mesh)) for x in fields)
         with meshes.use(mesh):
-            scores = _score(graph, params, *rows, np.float32(temperature))
+            scores = _score(graph, params, rows, np.float32(temperature))
         pieces.append(processes.fetch(scores))
     return np.concatenate(pieces).reshape(-1)
 

@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -22,7 +21,6 @@ from grre_jax.training import build, state as states
 from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.actors.supply import Supply
 from grre_jax.training.checkpoints.folder import Checkpoints
-from grre_jax.training.data.checks import FailureBound
 from grre_jax.training.data.choose import Chooser
 from grre_jax.training.data.prefetch import Prefetcher, Prepared, place, prepare
 from grre_jax.training.evaluation.evaluate import (
@@ -30,11 +28,16 @@ from grre_jax.training.evaluation.evaluate import (
     make_evaluator,
 )
 from grre_jax.training.preflight import require_best
-from grre_jax.training.runtime.delayed_metrics import DelayedMetrics, age_scalars
+from grre_jax.training.runtime.metrics import (
+    Beginning,
+    DelayedMetrics,
+    FailureBound,
+    Stopwatch,
+    age_scalars,
+    verdict_scalars,
+)
 from grre_jax.training.runtime.stopping import StopRequest
-from grre_jax.training.runtime.stopwatch import Beginning, Stopwatch
 from grre_jax.training.step import compiling
-from grre_jax.training.verdict_metrics import verdict_scalars
 
 
 @dataclasses.dataclass
@@ -107,8 +110,7 @@ class Learner:
                 if step == first + 1:
                     bar.message(self.begun.line(scalars))
 
-            warn = partial(self.console.print, "warning ", style="yellow", markup=False)
-            pending = DelayedMetrics(self.log, time.monotonic(), show, warn=warn, watch=self.watch)
+            pending = DelayedMetrics(self.log, time.monotonic(), show, watch=self.watch)
             failures = FailureBound(self.parts.config.task.max_failure_share, steps - first)
             # What a verifier that was corrected since then did not judge stops no resumed run.
             sealed_before = len(self.choose.own.source.reader) if self.choose.own else 0

@@ -6,23 +6,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import json
 import shutil
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from grre_jax import ray_cluster, reporting, rollouts
 from grre_jax.console import make_console
-from grre_jax.errors import DataError, UsageError, system_failure
 from grre_jax.parallel import processes
 from grre_jax.storage import files
 from grre_jax.tasks import cluster_judges
-from grre_jax.tasks.tokenizers.chat import today
 from grre_jax.training import (
     build,
     mirror,
@@ -34,10 +28,9 @@ from grre_jax.training import (
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.supply import NewestSupply, Supply, needs_checkpoint, refuse_lost
-from grre_jax.training.checkpoints.folder import Checkpoints, Keep, listed
+from grre_jax.training.checkpoints.folder import Checkpoints
 from grre_jax.training.config.run import Config
-from grre_jax.training.data.checks import leaked, warn_of_leak
-from grre_jax.training.data.choose import Stored, make_chooser, stored_streams
+from grre_jax.training.data.choose import make_chooser, stored_streams
 from grre_jax.training.data.sources import (
     Source,
     open_folders,
@@ -47,8 +40,8 @@ from grre_jax.training.data.sources import (
 from grre_jax.training.export import write_model
 from grre_jax.training.learner import Learner
 from grre_jax.training.preflight import check, header
-from grre_jax.training.runtime.stopping import Stopped, StopRequest
-from grre_jax.training.runtime.stopwatch import Beginning
+from grre_jax.training.runtime.metrics import Beginning
+from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.step import make_train_step
 from grre_jax.training.warm_start import warm_start
 
@@ -90,40 +83,30 @@ def train(
         if ray:
             ray_cluster.require(ray, config.cluster.placed)
         if hosts:
-            ray_learner.train(config, _train_here, resume=resume, overwrite=overwrite)
+            ray_learner.train(config, _run, resume=resume, overwrite=overwrite)
         else:
-            _train_here(ray, config, resume, overwrite, console, begun)
+            _run(ray, config, resume, overwrite, console, begun)
     return config.folder
 
 
-def _train_here(
+def _run(
     ray: Any, config: Config, resume: bool, overwrite: bool, console: Any, begun: Beginning
 ) -> None:
-    """Runs a configuration in this process."""
-    with mirror.opened(config.location) as mirrored:
-        _run(ray, config, mirrored, resume, overwrite, console, begun)
+    """Runs a configuration in this process; see `train`."""
+    with mirror.opened(config.location) as mirrored, begun, contextlib.ExitStack() as stack:
+        # ---- checks, before the folder is changed
+        folder = config.folder
+        parts = build.build(config)
+        folders = open_folders(config, resume=resume)
+        stored = stored_streams(parts, folders)
+        contains = training_contents(parts, folders.values())
+        check(parts, contains=contains)
+        lines = header(parts, config.location)
+        provenance = parts.provenance() | {"contains": sorted(contains), "header": lines}
+        optimizer = training_optimizer.make_optimizer(config.optimizer)
+        graph, state = training_state.create(parts.model, optimizer, parts.mesh, donate=True)
 
-
-def _run(
-    ray: Any,
-    config: Config,
-    mirrored: mirror.Mirror | None,
-    resume: bool,
-    overwrite: bool,
-    console: Any,
-    begun: Beginning,
-) -> None:
-    """Runs a configuration in its local folder; see `train`."""
-    folder = config.folder
-    plan = _plan(config, resume=resume)
-    parts = plan.parts
-    optimizer = training_optimizer.make_optimizer(config.optimizer)
-    graph, state = training_state.create(parts.model, optimizer, parts.mesh, donate=True)
-    with (
-        _naming_what_is_whole(folder),
-        contextlib.ExitStack() as stack,
-        begun,
-    ):
+        # ---- processes and the folder
         judges = _judges(ray, config, stack)
         parts.use_judges(judges)
         stack.callback(parts.judge.close)
@@ -131,10 +114,17 @@ def _run(
         if config.cluster.samples and config.samples and processes.is_first():
             explorer = Explorers(ray, parts, judges)
             stack.callback(explorer.close)
-        undo = _open_folder(plan, stack, mirrored, resume, overwrite)
-        reporting.print_header(plan.header, console=console)
-        own = _own_rollouts(config)
-        checkpoints = Checkpoints(folder / "checkpoints", _keep(parts, own))
+        undo = _open_folder(config, provenance, folders, stack, mirrored, resume, overwrite)
+        reporting.print_header(lines, console=console)
+        own: Source | None = None
+        if config.samples:
+            (folder / "rollouts").mkdir(exist_ok=True)
+            own = Source(rollouts.read(folder / "rollouts"))
+        needed = None
+        if own is not None and config.cluster.samples and not config.regime.newest:
+            # Explorers still sample with the versions that the schedule names.
+            needed = partial(needs_checkpoint, config, own)
+        checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint, needed)
         saved = checkpoints.steps if resume else []
         stop = stack.enter_context(StopRequest())
         log = stack.enter_context(_open_log(config, saved, resume))
@@ -154,7 +144,7 @@ def _run(
         start_params = checkpoints.restore_params(state.params, 0)
 
         # ---- explore and learn
-        choose = make_chooser(config, own, plan.stored)
+        choose = make_chooser(config, own, stored)
         supply: Supply | None = None
         if own is not None:
             of_run = (parts, explorer, own, checkpoints)
@@ -173,40 +163,26 @@ def _run(
             console,
             begun,
         )
-        schedule, balance = config.optimizer.schedule(), config.training.router_balance
+        schedule = config.optimizer.schedule()
+        balance = config.training.router_balance
         step = make_train_step(graph, optimizer, schedule, parts.mesh, balance)
         state = learner.learn(state, step)
         checkpoints.save(state, wait=True)
         checkpoints.close()
-        _conclude(plan, graph, state, log, console)
 
+        # ---- the exported model and the report
+        if config.checkpoint.export:
+            model = folder / "model"  # there if a finished run was resumed with more steps
+            processes.on_first(lambda: shutil.rmtree(model, ignore_errors=True))
+            params = parts.full(state.params)
+            write_model(parts, graph, params, model, step=int(state.step), contains=contains)
+            console.print(f"model    {config.location}/model")
 
-@dataclasses.dataclass(frozen=True)
-class _Plan:
-    """A run that was checked as far as it can be before its folder is changed."""
+        def report() -> None:
+            log.close()
+            reporting.report([folder], console=console)
 
-    parts: build.Parts
-    folders: dict[str, Any]  # stored rollout folders that the run reads, by path
-    stored: tuple[Stored, ...]  # streams of their groups
-    contains: set[str]  # benchmark splits that the training data contains
-    header: dict[str, Any]  # lines by name
-
-
-def _plan(config: Config, *, resume: bool) -> _Plan:
-    parts = build.build(config)
-    if resume:
-        parts = parts.dated(run_folder.stored_date(config.folder))
-    else:
-        day = processes.gather_ints(datetime.date.fromisoformat(today()).toordinal())[0]
-        parts = parts.dated(datetime.date.fromordinal(int(day)).isoformat())
-    config = parts.config
-    folders = open_folders(config, resume=resume)
-    stored = stored_streams(parts, folders)
-    contains = training_contents(parts, folders.values())
-    check(parts, contains=contains)
-    if config.evaluation.questions and processes.is_first() and not resume:
-        warn_of_leak(leaked(config, parts.task))
-    return _Plan(parts, folders, stored, contains, header(parts, config.location))
+        processes.on_first(report)
 
 
 def _judges(ray: Any, config: Config, stack: contextlib.ExitStack) -> list[Any]:
@@ -219,48 +195,6 @@ def _judges(ray: Any, config: Config, stack: contextlib.ExitStack) -> list[Any]:
     for judge in judges:
         stack.callback(ray.kill, judge)
     return judges
-
-
-def _own_rollouts(config: Config) -> Source | None:
-    """Returns the rollout folder of the run's own samples; None if the run samples nothing."""
-    if not config.samples:
-        return None
-    (config.folder / "rollouts").mkdir(exist_ok=True)
-    return Source(rollouts.read(config.folder / "rollouts"))
-
-
-def _conclude(
-    plan: _Plan,
-    graph: Any,
-    state: training_state.TrainState,
-    log: reporting.RunLog,
-    console: Any,
-) -> None:
-    """Writes the exported model and the report into the run's folder."""
-    parts, folder = plan.parts, plan.parts.config.folder
-    if parts.config.checkpoint.export:
-        model = folder / "model"  # there if a finished run was resumed with more steps
-        processes.on_first(lambda: model.exists() and shutil.rmtree(model))
-        params = parts.full(state.params)
-        write_model(parts, graph, params, model, step=int(state.step), contains=plan.contains)
-        console.print(f"model    {parts.config.location}/model")
-
-    def report() -> None:
-        log.close()
-        reporting.report([folder], console=console)
-
-    processes.on_first(report)
-
-
-def _keep(parts: build.Parts, own: Source | None) -> Keep:
-    """Returns which checkpoints the run keeps: those of the configuration, and those that
-    explorers still need to sample the versions that the schedule names.
-    """
-    c = parts.config.checkpoint
-    keep = Keep(c.keep, c.best, c.best_metric, c.best_smallest, c.keep_every)
-    if own is None or parts.config.regime.newest or not parts.config.cluster.samples:
-        return keep
-    return dataclasses.replace(keep, needed=partial(needs_checkpoint, parts.config, own))
 
 
 def _open_log(config: Config, saved: list[int], resume: bool) -> reporting.RunLog:
@@ -280,7 +214,9 @@ def _open_log(config: Config, saved: list[int], resume: bool) -> reporting.RunLo
 
 
 def _open_folder(
-    plan: _Plan,
+    config: Config,
+    provenance: dict[str, Any],
+    folders: dict[str, rollouts.RolloutReader],
     stack: contextlib.ExitStack,
     mirrored: mirror.Mirror | None,
     resume: bool,
@@ -292,68 +228,26 @@ def _open_folder(
         A stack that removes the folder if it was made here, unless its callbacks are popped.
 
     Raises:
-        UsageError, DataError: as `run_folder.check_run_folder`, in all processes; another process
-            works there; or the processes differ in their configurations or do not share the folder.
+        UsageError, DataError: as `run_folder.open_run_folder`, in all processes; another process
+            works there; or the processes differ in their configurations.
     """
-    config, undo = plan.parts.config, contextlib.ExitStack()
+    undo = contextlib.ExitStack()
     processes.require_same(
         config.to_json() + f"{resume=} {overwrite=}", "the configuration or command line"
     )
-    provenance = plan.parts.provenance()
-    provenance |= {"contains": sorted(plan.contains), "header": plan.header}
 
     def make() -> None:
-        replaces = run_folder.check_run_folder(config, resume=resume, overwrite=overwrite)
-        if resume:
-            run_folder.require_same_draws(config.folder)
         stack.enter_context(run_folder.locked(config.folder))
         stack.enter_context(undo)
-        if not (resume or replaces):
-            undo.callback(shutil.rmtree, config.folder)
         if resume and config.samples and not config.regime.newest:
             refuse_lost(config, run_folder.require_same_run(config))
-        if mirrored and replaces:
-            mirrored.clear()
         folder = run_folder.open_run_folder(config, resume=resume, overwrite=overwrite)
-        run_folder.mark_run(folder)
+        if not (resume or overwrite):
+            undo.callback(shutil.rmtree, folder)
+        if mirrored and overwrite:
+            mirrored.clear()
         files.replace(folder / "provenance.json", json.dumps(provenance, indent=2) + "\n")
-        record_folders(folder, plan.folders)
+        record_folders(folder, folders)
 
     processes.on_first(make)
-    _require_shared(config)
     return undo
-
-
-def _require_shared(config: Config) -> None:
-    """Raises UsageError, naming the processes that do not see the run's config.json."""
-    file = config.folder / "config.json"
-    sees = file.is_file() and file.read_text() == config.to_json()
-    if blind := np.flatnonzero(processes.gather_ints(int(sees)) == 0).tolist():
-        raise UsageError(
-            f"process {', '.join(map(str, blind))} does not see {file}, which process 0 wrote: the"
-            " run folder must be on storage that all processes share; choose another with --run-dir"
-        )
-
-
-@contextlib.contextmanager
-def _naming_what_is_whole(folder: Path) -> Iterator[None]:
-    """Adds to an error of the operating system from which checkpoint the run can be continued.
-
-    Raises:
-        DataError: in its place.
-    """
-    try:
-        yield
-    except (UsageError, DataError, Stopped):
-        raise
-    except Exception as error:
-        cause = system_failure(error)
-        if cause is None:
-            raise
-        with contextlib.suppress(OSError):
-            if left := listed(folder / "checkpoints"):
-                whole = f"the checkpoint of step {left[-1]} is whole: continue from it with"
-                cause += f"; {whole} --resume"
-            elif (folder / "config.json").is_file():
-                cause += "; no checkpoint is whole yet: the run begins anew with --resume"
-        raise DataError(cause) from error

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from grre_jax import reporting
 from grre_jax.domains import ConfigError
 from grre_jax.errors import UsageError
 from grre_jax.machine import devices_line
+from grre_jax.objectives import Objective
 from grre_jax.parallel import processes
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
@@ -25,11 +25,7 @@ from grre_jax.training.actors.prompts import (
 from grre_jax.training.actors.trajectories import prompts
 from grre_jax.training.config.run import Config
 from grre_jax.training.evaluation.evaluate import refuse_contaminated
-from grre_jax.training.left_out import left_out
 from grre_jax.training.warm_start import check_demonstrations
-
-MOST_SECONDS = 5.0  # of a look at the prompts of the run's training stream
-MEASURED_TOGETHER = 256  # positions between looks at the clock
 
 
 def header(parts: build.Parts, folder: str) -> dict[str, Any]:
@@ -130,56 +126,95 @@ def check_decay(config: Config) -> None:
 
 
 def check_prompts(parts: build.Parts) -> None:
-    """Checks the prompts that the run samples: those of its first call, and of the positions after
-    it for MOST_SECONDS; none of a run that samples nothing. With environments, of the first call.
+    """Checks the prompts of the run's first call of the sampler, if it samples.
 
     Raises:
+        UsageError: a setting that a task with environments cannot have.
         DataError: the task's data is missing, or a prompt cannot be used.
     """
-    config, limit = parts.config, parts.config.sampling.max_prompt_tokens
-    environment = is_environment(parts.task)
-    if environment and processes.many():
-        raise UsageError(
-            f"task {config.task.name} has environments, in which several processes cannot sample"
-            " together: use one process, with explorers on a cluster (cluster.address)"
-        )
-    if environment and config.sampling.cache_dtype == "int8":
-        domain = f"empty or bfloat16 for task {config.task.name}, which has environments"
-        raise ConfigError("sampling.cache_dtype", domain, config.sampling.cache_dtype)
-    if environment and config.sampling.record_routes:
-        domain = f"false for task {config.task.name}, which has environments"
-        raise ConfigError("sampling.record_routes", domain, True)
+    config = parts.config
+    if is_environment(parts.task):
+        if processes.many():
+            raise UsageError(
+                f"task {config.task.name} has environments, in which several processes cannot"
+                " sample together: use one process, with explorers on a cluster (cluster.address)"
+            )
+        domain = f"{{}} for task {config.task.name}, which has environments"
+        if config.sampling.cache_dtype == "int8":
+            raise ConfigError("sampling.cache_dtype", domain.format("empty or bfloat16"), "int8")
+        if config.sampling.record_routes:
+            raise ConfigError("sampling.record_routes", domain.format("false"), True)
     if not config.samples:
         return
     first = config.schedule.sampled(0, config.training.steps)
     first = first[: call_of(config.sampling, len(first)).prompts]
-    if environment:
-        _check_encoded(parts, drawn(parts.task, first))
-        return
-    last = config.regime.batch(config.training.steps - 1)
-    until = time.monotonic() + MOST_SECONDS
-    vocab = parts.model.config.vocab_size
-    sizes: dict[str, int] = {}
-    positions = range(config.schedule.positions(last).stop)
-    for start in positions[::MEASURED_TOGETHER]:
-        if start >= len(first) and time.monotonic() >= until:
-            break
-        for question in drawn(parts.task, positions[start : start + MEASURED_TOGETHER]):
-            if question.question_id not in sizes:
-                tokens = parts.tokenizer.encode_prompt(question)
-                sizes[question.question_id] = len(tokens)
-                if len(tokens) <= limit:
-                    check_prompt(question.question_id, tokens, limit, vocab)
-    overlong = {name: size for name, size in sizes.items() if size > limit}
-    report_overlong(overlong, limit, refuse=config.data.overlong == "refuse")
-    if len(overlong) == len(sizes):
-        fitting_questions(parts.task, parts.tokenizer, limit, [0])
+    _check_encoded(parts, drawn(parts.task, first))
+    if not is_environment(parts.task):
+        limit = config.sampling.max_prompt_tokens
+        fitting_questions(parts.task, parts.tokenizer, limit, first[:1])
 
 
 def _check_encoded(parts: build.Parts, questions: Iterable[Question]) -> None:
-    """Checks prompts of any length that data.overlong allows."""
-    config = parts.config
-    limit = config.sampling.max_prompt_tokens
+    """Checks prompts within the limit and reports the others, which are left out."""
+    limit = parts.config.sampling.max_prompt_tokens
+    overlong = {}
     for question, tokens in prompts(parts, questions):
-        if config.data.overlong == "refuse" or len(tokens) <= limit:
+        if len(tokens) > limit:
+            overlong[question.question_id] = len(tokens)
+        else:
             check_prompt(question.question_id, tokens, limit, parts.model.config.vocab_size)
+    report_overlong(overlong, limit)
+
+
+def moves_without_reward_variance(objective: Objective) -> bool:
+    """Returns True if a group whose rewards are all equal still moves the policy."""
+    parts = (*objective.penalties, objective.returns)
+    return objective.advantage.acts_without_variance or any(parts)
+
+
+def stored_data(config: Config) -> bool:
+    """Returns True if a step has groups whose age is unknown."""
+    return bool(config.data.path or config.data.mix)
+
+
+def left_out(config: Config, objective: Objective) -> Iterator[str]:
+    """Lists what a run leaves out of training, or what stays without effect, a line each.
+
+    Args:
+        config: the run's.
+        objective: its loss.
+    """
+    data = config.data
+    if stored_data(config):
+        if data.drop_zero_variance:
+            kept = ", but an expert's" if "expert" in objective.requires else ""
+            yield f"stored groups whose rewards are all equal{kept} (data.drop_zero_variance)"
+        if data.drop_over_limit:
+            yield "stored groups over the token limits (data.drop_over_limit)"
+        if data.max_staleness >= 0:
+            yield (
+                f"stored groups more than {data.max_staleness} versions behind their folder's"
+                " newest (data.max_staleness)"
+            )
+    if config.samples and data.max_staleness >= 0 and config.regime.replay_ratio:
+        yield f"replay of groups more than {data.max_staleness} updates old (data.max_staleness)"
+    if config.samples and data.dynamic_sampling:
+        yield (
+            "sampled groups whose rewards are all equal: each is refilled with another question up"
+            f" to {data.dynamic_sampling} times (data.dynamic_sampling)"
+        )
+    elif (
+        config.samples
+        and not any(part.drops for part in objective.shaping)
+        and not (objective.advantage.acts_without_variance or objective.returns)
+        and not objective.term.differentiated
+    ):
+        penalties = ", ".join(part.name for part in objective.penalties)
+        effect = f"acts by its penalties alone ({penalties})" if penalties else "has no effect"
+        yield (
+            f"no group, but one whose rewards are all equal {effect}: its advantages are 0, while"
+            " its tokens count in the mean"
+        )
+    yield from (part.drops for part in (*objective.shaping, objective.advantage) if part.drops)
+    if objective.filter:
+        yield f"responses that filter={objective.filter.name} does not pass"

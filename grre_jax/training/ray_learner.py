@@ -21,8 +21,8 @@ from grre_jax.storage.remote import Store, is_url
 from grre_jax.training.config.run import Config
 from grre_jax.training.config.sections import LearnerConfig
 from grre_jax.training.run_folder import RUN_FILE
+from grre_jax.training.runtime.metrics import Beginning
 from grre_jax.training.runtime.stopping import Stopped
-from grre_jax.training.runtime.stopwatch import Beginning
 
 # How JAX's processes compute together without accelerators.
 ON_CPU = {"JAX_PLATFORMS": "cpu", "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}

@@ -1,6 +1,4 @@
-"""The run's folder: its checks, its creation, and a removal that leaves the whole run or none of it
-if it is killed.
-"""
+"""The run's folder: its lock, its checks and its creation."""
 
 from __future__ import annotations
 
@@ -10,7 +8,6 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from grre_jax import random_streams
 from grre_jax.domains import ConfigError
@@ -20,41 +17,31 @@ from grre_jax.storage.remote import is_url
 from grre_jax.training.checkpoints.folder import listed
 from grre_jax.training.config.run import RESUMABLE_FIELDS, Config, differences, from_dict
 
-LOCK = ".lock"  # of the process that trains
 RUN_FILE = "run.json"
-# The lock is made before anything else, and stays when the run is replaced. A process killed at its
-# first write leaves the second; runs of earlier versions have the others.
-OF_NO_RUN = (LOCK, ".config.json.partial", "learner.json", "learner.fence", ".learner.lock")
-REMOVED = ".removed-"  # folder within the run's folder for files that an --overwrite removes
 
 
-def of_no_run(path: Path) -> bool:
-    """True for entries of a folder that do not belong to a run."""
-    return path.name in OF_NO_RUN or path.name.startswith(REMOVED)
+def beside(folder: Path, name: str) -> Path:
+    """Returns the path of a hidden file or folder beside a run's folder."""
+    folder = folder.resolve()
+    return folder.with_name(f".{folder.name}.{name}")
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Makes a run's folder and keeps other processes of this machine from training in it; the
-    kernel drops the lock when the process ends, in any way.
+    """Keeps other processes of this machine from training in a run's folder, by a lock beside it,
+    which the kernel drops when the process ends, in any way.
 
     Raises:
         UsageError: another process trains there.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    lock = beside(folder, "lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
     refusal = (
         f"run folder {folder} is in use by another process: stop that one first, or choose another"
         " with --run-dir"
     )
-    with locks.exclusive(folder / LOCK, refusal):
+    with locks.exclusive(lock, refusal):
         yield
-
-
-def mark_run(folder: Path) -> None:
-    """Writes run.json, if the folder has none: the version of the run's random draws."""
-    if not (folder / RUN_FILE).is_file():
-        content = {"id": uuid.uuid4().hex, "random_streams": random_streams.VERSION}
-        files.replace(folder / RUN_FILE, json.dumps(content) + "\n")
 
 
 def require_same_draws(folder: Path) -> None:
@@ -65,17 +52,15 @@ def require_same_draws(folder: Path) -> None:
         DataError: its run.json is damaged.
     """
     file = folder / RUN_FILE
-    content: Any = {}
-    if file.is_file():
-        with contextlib.suppress(ValueError):
-            content = json.loads(file.read_text(errors="replace"))
-        if not isinstance(content, dict) or "id" not in content:
-            raise DataError(
-                f"{file}: damaged; restore it from a copy, or start again with --overwrite"
-            )
-    elif not listed(folder / "checkpoints"):
+    if not (file.is_file() or listed(folder / "checkpoints")):
         return
-    version = content.get("random_streams")
+    try:
+        content = json.loads(file.read_text()) if file.is_file() else {}
+        version = content.get("random_streams")
+    except (ValueError, AttributeError) as error:
+        raise DataError(
+            f"{file}: damaged ({error}); restore it from a copy, or start again with --overwrite"
+        ) from error
     if version != random_streams.VERSION:
         raise UsageError(
             f"{file}: expected random_streams {random_streams.VERSION}, got {version!r}: the run"
@@ -85,27 +70,8 @@ def require_same_draws(folder: Path) -> None:
         )
 
 
-def half_removed(folder: Path) -> bool:
-    """True if a folder without config.json is the rest of a run that was being removed."""
-    return any((removed / "config.json").is_file() for removed in folder.glob(REMOVED + "*"))
-
-
-def empty(folder: Path) -> None:
-    """Moves the run aside, config.json first, so that an interruption leaves either the whole run
-    or none.
-
-    Raises:
-        OSError: a file cannot be moved.
-    """
-    removed = folder / f"{REMOVED}{uuid.uuid4().hex}"
-    removed.mkdir()
-    entries = [path for path in folder.iterdir() if not of_no_run(path)]
-    for path in sorted(entries, key=lambda path: path.name != "config.json"):
-        path.rename(removed / path.name)
-
-
-def check_run_folder(config: Config, *, resume: bool, overwrite: bool) -> bool:
-    """Checks that the run's folder may be made, continued or replaced, without changing it.
+def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
+    """Makes, continues or replaces the run's folder, and writes its config.json and run.json.
 
     Args:
         config: the run.
@@ -113,32 +79,44 @@ def check_run_folder(config: Config, *, resume: bool, overwrite: bool) -> bool:
         overwrite: replace the run in the folder.
 
     Returns:
-        True if a run is to be replaced.
+        The folder.
 
     Raises:
         UsageError: the folder exists and neither `resume` nor `overwrite` is given; it belongs to
-            another configuration; or the run reads files that `overwrite` would remove.
+            another configuration or to a version with other random draws; or the run reads files
+            that `overwrite` would remove.
         DataError: `resume` of a folder that is not a run.
     """
-    folder = config.folder
+    folder = config.folder.resolve()
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
-    taken = folder.exists() and not (folder.is_dir() and all(map(of_no_run, folder.iterdir())))
+    # A process killed at its first write leaves hidden files alone.
+    free = folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir())
     if resume:
-        if not taken:
-            raise DataError(
-                f"there is no run to resume in {config.location}: start it without --resume"
-            )
         require_same_run(config)
-        return False
-    if not taken:
-        return False
-    if not overwrite:
-        raise UsageError(
-            f"run folder {config.location} already exists: continue it with --resume, replace it"
-            " with --overwrite, or choose another with --run-dir"
-        )
-    if not ((folder / "config.json").is_file() or half_removed(folder)):
+        require_same_draws(folder)
+    elif folder.exists() and not free:
+        if not overwrite:
+            raise UsageError(
+                f"run folder {config.location} already exists: continue it with --resume, replace"
+                " it with --overwrite, or choose another with --run-dir"
+            )
+        _check_replaceable(config)
+        removed = beside(folder, "removed")
+        shutil.rmtree(removed, ignore_errors=True)  # of a process that was killed
+        folder.rename(removed)
+        shutil.rmtree(removed)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.replace(folder / "config.json", config.to_json())
+    if not (folder / RUN_FILE).is_file():
+        content = {"id": uuid.uuid4().hex, "random_streams": random_streams.VERSION}
+        files.replace(folder / RUN_FILE, json.dumps(content) + "\n")
+    return folder
+
+
+def _check_replaceable(config: Config) -> None:
+    """Refuses to remove what is not a run, or what the new run reads."""
+    if not (config.folder / "config.json").is_file():
         raise UsageError(
             f"{config.location} is not the folder of a run (it has no config.json), so --overwrite"
             " leaves it alone: choose another with --run-dir"
@@ -152,19 +130,6 @@ def check_run_folder(config: Config, *, resume: bool, overwrite: bool) -> bool:
         if path and _inside(path, config.location):
             domain = f"a path outside run folder {config.location}, which --overwrite would remove"
             raise ConfigError(name, domain, path)
-    return True
-
-
-def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
-    """Makes the run's folder, after `check_run_folder`, and writes its config.json; returns it."""
-    folder = config.folder
-    if check_run_folder(config, resume=resume, overwrite=overwrite):
-        empty(folder)
-    for removed in folder.glob(REMOVED + "*"):  # also of a process that was killed
-        shutil.rmtree(removed)
-    folder.mkdir(parents=True, exist_ok=True)
-    files.replace(folder / "config.json", config.to_json())
-    return folder
 
 
 def _inside(path: str, folder: str) -> bool:
@@ -195,14 +160,6 @@ def split_step(name: str) -> tuple[str, int | None]:
     if colon and step.isdecimal() and (is_url(name) or not Path(name).exists()):
         return folder, int(step)
     return name, None
-
-
-def stored_date(folder: Path) -> str:
-    """Returns the model.template_date of the run in a folder; empty if it has none."""
-    try:
-        return load_config(folder).model.template_date
-    except DataError:
-        return ""  # `require_same_run` reports a configuration that cannot be read
 
 
 def require_same_run(config: Config) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +22,22 @@ from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.task import questions
 from grre_jax.training import build, optimizer as training_optimizer, state as training_state
+from grre_jax.training.actors.calls import evaluation_call, training_call
+from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.prompts import report_overlong
 from grre_jax.training.actors.supply import refresh_together
 from grre_jax.training.actors.trajectories import Play, environment_seed
 from grre_jax.training.data.pack import BatchShape
 from grre_jax.training.data.prefetch import place
 from grre_jax.training.data.sources import limits
-from grre_jax.training.runtime.delayed_metrics import DelayedMetrics
+from grre_jax.training.evaluation.evaluate import make_evaluator
+from grre_jax.training.runtime.metrics import DelayedMetrics, Stopwatch
 from grre_jax.training.runtime.stopping import StopRequest
-from grre_jax.training.runtime.stopwatch import Stopwatch
 from grre_jax.training.step import compiling, make_train_step
 
 # Demonstrations are at distant positions of the prompt stream, so that the run itself asks other
 # questions.
 DEMONSTRATIONS_FROM = 1 << 30
-DRAWN_TOGETHER = 1024  # questions, where a task draws several at once
 
 
 def warm_start(
@@ -64,7 +66,7 @@ def warm_start(
 
     Raises:
         UsageError: the task has no demonstrations.
-        DataError: a demonstration is empty, or over the limits and data.overlong is "refuse".
+        DataError: a demonstration is empty.
         stopping.Stopped: by SIGTERM or SIGINT; the warm start begins again on resume.
     """
     config, warm = parts.config, parts.config.warm_start
@@ -94,8 +96,14 @@ def warm_start(
         # TensorFlow Datasets, which writes them, replaces `__import__` in all threads while it is
         # imported, and tracing imports.
         encoding.features()
-        with watch("demonstrations"), compiling(step_fn, state, batch, *given):
+        with (
+            watch("demonstrations"),
+            ThreadPoolExecutor(1, thread_name_prefix="compiler") as pool,
+            compiling(step_fn, state, batch, *given),
+        ):
+            compiled = pool.submit(_compile_calls, parts, graph, params)
             order = _demonstrations(parts, folder)
+            compiled.result()
         with watch("warm start"):
             pending = DelayedMetrics(log, time.monotonic(), bar.update, kind="warm_start")
             for step in range(warm.steps):
@@ -106,6 +114,22 @@ def warm_start(
                     raise stop.stopped("in the warm start, which starts anew with --resume")
             pending.swap(warm.steps, None)
     return state.params
+
+
+def _compile_calls(parts: build.Parts, graph: Any, params: Any) -> None:
+    """Compiles the calls of the sampler; none for environments, or for several devices, whose
+    programs must be started by one thread.
+    """
+    config = parts.config
+    if parts.mesh.size > 1 or is_environment(parts.task):
+        return
+    evaluator = make_evaluator(parts, graph)
+    calls = dict.fromkeys((evaluator.sampled, evaluator.greedy), evaluation_call(config))
+    if not config.cluster.samples:
+        calls[make_explorer(parts, graph)] = training_call(config)
+    for explorer, call in calls.items():
+        if explorer and call:
+            explorer.compile(parts.full(params), call.prompts)
 
 
 def _demonstrations(parts: build.Parts, folder: Path) -> rollouts.TrainingOrder:
@@ -133,8 +157,7 @@ def check_demonstrations(parts: build.Parts) -> None:
 
     Raises:
         UsageError: the task has no demonstrations.
-        DataError: all are over the limits, or one is and data.overlong is "refuse"; or one is
-            empty.
+        DataError: all are over the limits, or one is empty.
     """
     warm = parts.config.warm_start
     count = min(warm.batch_size, warm.demonstrations)
@@ -164,17 +187,13 @@ def _fitting_groups(parts: build.Parts, positions: range) -> Iterator[Group]:
         else:
             check_limits(group, max_prompt_tokens, max_new_tokens)
             yield group
-    refuse = parts.config.data.overlong == "refuse"
-    report_overlong(prompts, max_prompt_tokens, refuse=refuse)
-    field = "sampling.max_new_tokens"
-    report_overlong(demonstrations, max_new_tokens, refuse=refuse, field=field)
+    report_overlong(prompts, max_prompt_tokens)
+    report_overlong(demonstrations, max_new_tokens, "sampling.max_new_tokens")
 
 
 def _demonstration_groups(parts: build.Parts, positions: range) -> Iterator[Group]:
-    for start in range(0, len(positions), DRAWN_TOGETHER):
-        drawn = positions[start : start + DRAWN_TOGETHER]
-        for position, question in zip(drawn, questions(parts.task, drawn), strict=True):
-            yield _demonstration_group(parts, position, question)
+    for position, question in zip(positions, questions(parts.task, positions), strict=True):
+        yield _demonstration_group(parts, position, question)
 
 
 def _demonstration_group(parts: build.Parts, position: int, question: Question) -> Group:

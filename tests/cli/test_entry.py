@@ -70,7 +70,7 @@ def test_a_wrong_command_is_status_2(words, capsys):
         (1, "--data.path nowhere", "nowhere"),
         (1, "--data.path empty", "empty"),
         (1, "--model.path gpt2", "GPT2LMHeadModel"),
-        (1, "--resume", "there is no run to resume"),
+        (1, "--resume", "config.json"),
     ],
 )
 def test_a_run_that_cannot_begin(fails, config_file, tmp_path, monkeypatch, status, words, named):

@@ -9,8 +9,8 @@ import pytest
 from grre_jax import objectives
 from grre_jax.config import Config, DataConfig, ObjectiveConfig
 from grre_jax.explain.objective_report import objective_report
-from grre_jax.training.data.regime import Regime
-from grre_jax.training.left_out import moves_without_reward_variance
+from grre_jax.training.data.plan import Regime
+from grre_jax.training.preflight import moves_without_reward_variance
 
 from ..objectives.all_objectives import REQUIRED
 

@@ -3,9 +3,9 @@
 import pytest
 
 from grre_jax.config import Config, DataConfig, SamplingConfig, TrainingConfig
-from grre_jax.explain.run_warnings import run_warnings
+from grre_jax.explain.objective_report import run_warnings
 from grre_jax.objectives import algorithm
-from grre_jax.training.data.regime import Regime
+from grre_jax.training.data.plan import Regime
 
 STALE = {"regime": Regime(sync_interval=4)}
 
@@ -20,8 +20,6 @@ STORED = DataConfig(path="p")
         ("reinforce", 1, STALE, "reinforce"),
         ("grpo", 1, {"regime": Regime(sync_interval=200)}, "regime"),
         ("grpo", None, {**STALE, "data": STORED}, "regime"),
-        ("grpo", 1, {**STALE, "data": DataConfig(prefer="reward")}, "data.prefer"),
-        ("grpo", 1, {**STALE, "data": DataConfig(max_uses=1)}, "data.max_uses"),
         ("asymre", None, {"data": STORED}, "data.drop_zero_variance"),
         ("chord", None, {"data": DataConfig(mix="p=0.5")}, "chord"),
         ("grpo", None, {"data": DataConfig(mix="p=0.5:expert")}, "grpo"),

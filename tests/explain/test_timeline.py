@@ -4,8 +4,7 @@ import collections
 
 from hypothesis import given, settings, strategies as st
 
-from grre_jax.explain import timeline
-from grre_jax.explain.command import BINS, _ages
+from grre_jax.explain.command import BINS, _ages, ages, stretches
 
 from ..training.data.test_schedule import schedules
 
@@ -14,7 +13,7 @@ from ..training.data.test_schedule import schedules
 @given(schedules(), st.integers(1, 120))
 def test_rows_hold_the_schedule_in_order(schedule, steps):
     plans = [schedule(step) for step in range(steps)]
-    rows = timeline.stretches(schedule, steps)
+    rows = stretches(plans)
     spans = [range(row["steps"][0], row["steps"][1] + 1) for row in rows]
     assert [step for span in spans for step in span] == list(range(steps))
     assert len({row["version"] for row in rows}) == len(rows)
@@ -25,12 +24,12 @@ def test_rows_hold_the_schedule_in_order(schedule, steps):
         assert row["batches"] == (part[0].batch, part[-1].batch)
         replayed = [len(plan.replayed) for plan in part]
         assert row["replayed"] == (min(replayed), max(replayed))
-    ages = collections.Counter(int(age) for plan in plans for age in plan.ages)
-    assert timeline.ages(schedule, steps) == ages
+    counts = collections.Counter(int(age) for plan in plans for age in plan.ages)
+    assert ages(plans) == counts
 
 
 @given(st.dictionaries(st.integers(0, 500), st.integers(1, 9)), st.integers(0, 9))
-def test_the_table_of_ages_counts_every_group_once(ages, stored):
-    rows = _ages(dict(sorted(ages.items())), stored)
+def test_the_table_of_ages_counts_every_group_once(counts, stored):
+    rows = _ages(dict(sorted(counts.items())), stored)
     assert len(rows) <= BINS + 1
-    assert sum(int(groups) for _, groups, *_ in rows) == sum(ages.values()) + stored
+    assert sum(int(groups) for _, groups, *_ in rows) == sum(counts.values()) + stored

@@ -1,7 +1,5 @@
-import collections
 import itertools
 
-import numpy as np
 import pytest
 
 from grre_jax import rollouts
@@ -52,48 +50,6 @@ def test_damage_is_reported_through_the_prefetching_threads(source, folder):
         list(rollouts.TrainingOrder([source], seed=1, prompts_per_step=12).batches(0, 1))
 
 
-# ---- which groups an epoch holds, and how often
-
-
-def epoch(versions, rewards=None, **how):
-    rewards = [np.array(row, float) for row in rewards or [[0, 1]] * len(versions)]
-    numbers = list(range(100, 100 + len(versions)))
-    return rollouts.arranged(numbers, np.array(versions), rewards, **how)
-
-
-def test_an_epoch_holds_what_is_young_enough_in_its_order():
-    versions = [0, 3, 1, 3, 2]
-    assert epoch(versions) == [100, 101, 102, 103, 104]
-    assert epoch(versions, max_staleness=1) == [101, 103, 104]
-    assert epoch(versions, order="newest") == [103, 101, 104, 102, 100]
-    assert epoch(versions, order="newest", max_staleness=0) == [103, 101]
-    assert epoch([]) == epoch([], prefer="reward") == []
-    assert epoch(versions, max_staleness=1, newest=4) == [101, 103]
-
-
-def test_what_has_no_age_is_never_too_old():
-    assert epoch([0, -1, 3], max_staleness=1, ageless=[False, True, False]) == [101, 102]
-    for how in ({"order": "newest"}, {"prefer": "newest"}):
-        with pytest.raises(DataError, match="101"):
-            epoch([0, -1, 3], ageless=[False, True, False], **how)
-    with pytest.raises(DataError, match="101"):
-        epoch([0, -1, 3], max_staleness=3)
-    assert epoch([3, -1, 2], prefer="reward") == [100, 101, 102]
-    assert epoch([-1, -1], prefer="newest", max_staleness=1, ageless=[True, True]) == [100, 101]
-
-
-def test_preferred_groups_come_more_often():
-    rewards = [[0, 0], [0, 1], [1, 1], [1, 1]]
-
-    def counts(*arguments, **how):
-        return [count for _, count in sorted(collections.Counter(epoch(*arguments, **how)).items())]
-
-    assert counts([0] * 4, rewards, prefer="reward") == [1, 5, 8, 8]  # 1 + 7 * 0.5, to even
-    assert counts([0] * 4, rewards, prefer="spread") == [1, 8, 1, 1]
-    assert counts([5, 12, 5, 6], prefer="newest") == [1, 8, 1, 2]
-    assert epoch([4, 4, 4], prefer="newest") == [100, 101, 102]  # nothing to prefer
-
-
 def test_several_folders_have_their_shares_and_epochs_of_their_own(tmp_path, make_group):
     sizes = {"a": 4, "b": 6}
     for name, size in sizes.items():
@@ -109,11 +65,3 @@ def test_several_folders_have_their_shares_and_epochs_of_their_own(tmp_path, mak
         assert all(len(set(own[start : start + size])) == size for start in starts)
     again = rollouts.TrainingOrder(sources, 9, 4, shares=[0.25, 0.5])
     assert ids(again[14]) == flat[56:]
-
-
-def test_an_order_with_counted_uses_ends(source):
-    order = rollouts.TrainingOrder([source], 0, 5, uses=2, shuffle=False)
-    assert len(order) == 4 and ids(order[0]) == [f"g{n}" for n in range(5)]
-    assert ids(order[3])[0] == "g3"
-    with pytest.raises(IndexError):
-        order[4]

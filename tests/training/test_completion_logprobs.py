@@ -67,9 +67,9 @@ def test_data_of_any_lengths_compiles_few_programs(make_group, monkeypatch):
     """Twelve sets like GSM8K's, whose longest prompts and completions differ."""
     shapes, draw, mesh = set(), np.random.default_rng(0), parallel.make_mesh(parallel.MeshConfig())
 
-    def scores(graph, params, tokens, *rest):
-        shapes.add(tokens.shape)
-        return jax.numpy.zeros(tokens.shape)
+    def scores(graph, params, rows, temperature):
+        shapes.add(rows[0].shape)
+        return jax.numpy.zeros(rows[0].shape)
 
     monkeypatch.setattr(completion_logprobs, "_score", scores)
     for number in range(12):

@@ -66,31 +66,31 @@ def test_what_exists_is_refused_and_untouched(run, make_config, tmp_path):
 
 
 def test_a_run_is_replaced_whatever_a_killed_process_left(run, monkeypatch):
-    """Killed before its config.json moves, before its other files do, and before they are removed."""
+    """Killed before the run is renamed, and before it is removed: the run is whole or gone."""
     inside = contents(run.folder)
-    for owner, name, call in ((Path, "rename", 1), (Path, "rename", 2), (shutil, "rmtree", 1)):
+    for owner, name, call in ((Path, "rename", 1), (shutil, "rmtree", 2)):
         calls = iter(range(1, 9))
         original = getattr(owner, name)
 
-        def cut(*given, calls=calls, call=call, original=original):
+        def cut(*given, calls=calls, call=call, original=original, **options):
             if next(calls) == call:
                 raise KeyboardInterrupt
-            return original(*given)
+            return original(*given, **options)
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(owner, name, cut)
             opened(run, overwrite=True)
-        whole = contents(run.folder).items() >= inside.items()
-        assert whole or run_folder.half_removed(run.folder)
-        assert whole == (run.folder / "config.json").exists()
+        assert not run.folder.exists() or contents(run.folder) == inside
     opened(run)
-    assert contents(run.folder).keys() == {"config.json"}
+    opened(run, overwrite=True)
+    assert contents(run.folder).keys() == {"config.json", "run.json"}
+    assert [path.name for path in run.folder.parent.iterdir()] == ["run"]
 
 
 def test_a_process_killed_at_its_first_write_leaves_a_free_folder(make_config, tmp_path):
     (tmp_path / ".config.json.partial").write_text("{")
     opened(make_config(tmp_path))
-    assert set(contents(tmp_path)) == {"config.json"}
+    assert set(contents(tmp_path)) == {"config.json", "run.json"}
 
 
 def test_resume_takes_what_does_not_change_the_past(run):

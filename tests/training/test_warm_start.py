@@ -15,8 +15,8 @@ from grre_jax.rollouts.encoding import encode
 from grre_jax.tasks import Question
 from grre_jax.training import build
 from grre_jax.training.config.overrides import override
+from grre_jax.training.runtime.metrics import Stopwatch
 from grre_jax.training.runtime.stopping import StopRequest
-from grre_jax.training.runtime.stopwatch import Stopwatch
 from grre_jax.training.warm_start import (
     DEMONSTRATIONS_FROM,
     _demonstration_groups,
@@ -25,7 +25,7 @@ from grre_jax.training.warm_start import (
 )
 
 from ..run_processes import first_state, quiet
-from .runtime.test_delayed_metrics import Log
+from .runtime.test_metrics import Log
 
 
 def start(parts, folder):
@@ -74,7 +74,7 @@ def test_demonstrations_of_a_batch_are_those_made_one_by_one(parts):
         list(_demonstration_groups(alone, positions))
 
 
-def test_overlong_demonstrations_are_left_out_or_refused(parts, tmp_path, caplog):
+def test_overlong_demonstrations_are_left_out(parts, tmp_path, caplog):
     def question(position):
         n = position - DEMONSTRATIONS_FROM
         found = dataclasses.replace(parts.task.question(position), question_id=f"mixed-{n}")
@@ -90,8 +90,6 @@ def test_overlong_demonstrations_are_left_out_or_refused(parts, tmp_path, caplog
         check_demonstrations(dataclasses.replace(mixed, config=config))
 
     check()
-    with pytest.raises(DataError, match=r"mixed-0.*mixed-7.*data\.overlong"):
-        check("--data.overlong refuse")
     with pytest.raises(DataError, match=r"sampling\.max_new_tokens = 1"):
         check("--sampling.max_new_tokens 1")
     (tmp_path / "run").mkdir()

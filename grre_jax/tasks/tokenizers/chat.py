@@ -49,6 +49,8 @@ _FOREIGN = ("user", "tool", "function", "ipython", "observation")  # roles that 
 _BREAK = "\ufdd0"
 # In place of what an assistant sampled. With a letter, which templates that change text change.
 SAMPLED = "a\ufdd1"
+# What strftime_now returns unless a date is given; the default of Llama 3's template.
+DATE = "2024-07-26"
 _DATE = re.compile(r"""strftime_now\s*\(\s*(?P<quote>['"])(?P<format>.*?)(?P=quote)\s*\)""")
 
 
@@ -61,7 +63,6 @@ class ChatTokenizer:
     outside the folder.
 
     Attributes:
-        reads_date: True if the chat template writes the date.
     """
 
     def __init__(
@@ -83,8 +84,8 @@ class ChatTokenizer:
                 for templates that do not: a system message then holds them in <tools> tags, and
                 the answer to calls is a user's message in <tool_response> tags.
             template_arguments: variables of the chat template, such as {"enable_thinking": False}.
-            date: YYYY-MM-DD, what strftime_now of the chat template returns; the day on which the
-                tokenizer is loaded if empty, which the fingerprint leaves out.
+            date: YYYY-MM-DD, what strftime_now of the chat template returns; DATE if empty, which
+                the fingerprint leaves out.
 
         Raises:
             DataError: the folder, its tokenizer files or an end-of-text token are missing, or a
@@ -108,8 +109,7 @@ class ChatTokenizer:
         self.template_arguments = template_arguments or {}
         self.date = date
         self._check_variables()
-        # Fixed here: the prompts of a run must not change at midnight.
-        self._day = datetime.datetime.fromisoformat(date or today())
+        self._day = datetime.datetime.fromisoformat(date or DATE)
         self.vocab_size = ids[-1] + 1  # ids may have gaps
         self.eos_ids = self._find_eos()
         pad = self.tokenizer.pad_token_id
@@ -524,11 +524,6 @@ def _with_tools(messages: list[Message], tools: list[dict[str, Any]]) -> list[Me
             message = {"role": "user", "content": text}
         written.append(message)
     return written
-
-
-def today() -> str:
-    """Returns the date of this machine, YYYY-MM-DD."""
-    return datetime.date.today().isoformat()
 
 
 def load_tokenizer(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cached_property, lru_cache
@@ -38,7 +37,7 @@ from grre_jax.training.actors.prompts import (
     fitting_questions,
 )
 from grre_jax.training.actors.trajectories import Play
-from grre_jax.training.runtime.stopwatch import Stopwatch
+from grre_jax.training.runtime.metrics import Stopwatch
 
 MOST_DRAWN = 2  # calls that wait to be verified; the sampler waits at more
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
@@ -95,8 +94,6 @@ class Explorer:
             verification.
         rows: completions decoded side by side on each device that prompts are cut over, if
             sampling.max_concurrent is 0.
-        drops_overlong: take other questions for those whose prompts are over the limit, which are
-            an error otherwise; an environment with such a prompt fails.
     """
 
     graph: Any
@@ -109,19 +106,19 @@ class Explorer:
     purpose: Purpose = Purpose.EXPLORE
     rows: int = ROWS_WITHOUT_LIMIT
     watch: Stopwatch = dataclasses.field(default_factory=Stopwatch)
-    drops_overlong: bool = False
 
     def __post_init__(self) -> None:
         self._verifier = ThreadPoolExecutor(1, thread_name_prefix="verifier")
         self._waiting: collections.deque[Future[list[Group]]] = collections.deque()
 
     def questions(self, positions: Sequence[int]) -> list[Question]:
-        """Returns the questions of positions of the prompt stream.
+        """Returns the questions of positions of the prompt stream, with prompts within the limit;
+        an environment with a longer one fails.
 
         Raises:
             DataError: no question fits; see `fitting_questions`.
         """
-        if not self.drops_overlong or is_environment(self.task):
+        if is_environment(self.task):
             return list(questions(self.task, positions))
         limit = self.config.max_prompt_tokens
         return fitting_questions(self.task, self.tokenizer, limit, positions)
@@ -219,6 +216,13 @@ class Explorer:
         if len(self._waiting) > MOST_DRAWN:
             wait([self._waiting.popleft()])
         return judged
+
+    def compile(self, params: Any, size: int) -> None:
+        """Draws a call of `size` questions and drops it, so that later ones find its programs; not
+        for environments.
+        """
+        call = Asked(self.questions([0]), [0], 0, 0)
+        self._draw(self.policy(params), call, size)
 
     def close(self) -> None:
         """Ends the thread that verifies, once it has verified what was drawn."""
@@ -389,10 +393,9 @@ class Explorer:
         """Samples trajectories in the task's environments."""
         config = self.config
         limit = config.max_prompt_tokens
-        most = limit if self.drops_overlong else math.inf
         prompts: dict[int, list[int]] = {}
         for position, question in zip(call.positions, call.questions, strict=True):
-            prompt = self.play.open(question, position, call.attempt, most)
+            prompt = self.play.open(question, position, call.attempt, limit)
             if prompt is not None:
                 vocab = weights.model.config.vocab_size
                 check_prompt(question.question_id, prompt, limit, vocab)
@@ -473,7 +476,6 @@ def make_explorer(
         parts.judge,
         purpose,
         fitting(config, settings, parts.model.config, parts.mesh),
-        drops_overlong=config.data.overlong == "drop",
     )
 
 

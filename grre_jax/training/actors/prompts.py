@@ -55,11 +55,11 @@ def fitting_questions(
 
 
 def evaluation_questions(config: Config, task: Task, tokenizer: Tokenizer) -> list[Question]:
-    """Returns the questions of the run's evaluation, without those over the limit of prompts if
-    data.overlong is "drop". Prompts of environments are measured when they are played.
+    """Returns the questions of the run's evaluation, without those over the limit of prompts.
+    Prompts of environments are measured when they are played.
 
     Raises:
-        DataError: a prompt is over the limit and data.overlong is "refuse"; or all are.
+        DataError: all prompts are over the limit.
     """
     count, limit = config.evaluation.questions, config.sampling.max_prompt_tokens
     held_out = list(task.evaluation(count)) if count else []
@@ -68,15 +68,18 @@ def evaluation_questions(config: Config, task: Task, tokenizer: Tokenizer) -> li
     sized = [(question, len(tokenizer.encode_prompt(question))) for question in held_out]
     overlong = {question.question_id: size for question, size in sized if size > limit}
     kept = [question for question, size in sized if size <= limit]
-    report_overlong(overlong, limit, refuse=config.data.overlong == "refuse" or not kept)
+    if held_out and not kept:
+        raise DataError(
+            f"task {task.name}: all {count} evaluation questions are over"
+            f" sampling.max_prompt_tokens = {limit}. Raise the limit."
+        )
+    report_overlong(overlong, limit)
     return kept
 
 
 def report_overlong(
     overlong: Mapping[str, int],
     limit: int,
-    *,
-    refuse: bool = False,
     field: str = "sampling.max_prompt_tokens",
 ) -> None:
     """Logs the questions that are left out, in the first process and each once.
@@ -84,21 +87,15 @@ def report_overlong(
     Args:
         overlong: tokens of their prompts or demonstrations by question id.
         limit: largest number of these tokens.
-        refuse: raise instead.
         field: of the limit.
-
-    Raises:
-        DataError: there are such questions, and `refuse` is True.
     """
-    new = sorted(overlong if refuse else overlong.keys() - _reported)
+    new = sorted(overlong.keys() - _reported)
     if not new:
         return
     named = ", ".join(f"{name} ({overlong[name]} tokens)" for name in new[:_NAMED])
-    found = f"{len(new)} questions are over {field} = {limit}, such as {named}"
-    if refuse:
-        raise DataError(f"{found}. Raise the limit, or set data.overlong to drop.")
     _reported.update(new)
     if processes.is_first():
+        found = f"{len(new)} questions are over {field} = {limit}, such as {named}"
         _log.warning("%s; they are left out", found)
 
 

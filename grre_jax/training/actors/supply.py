@@ -25,10 +25,10 @@ from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.checkpoints import integrity
 from grre_jax.training.checkpoints.folder import Checkpoints, listed
 from grre_jax.training.config.run import Config
-from grre_jax.training.data import dynamic_sampling
+from grre_jax.training.data import plan
 from grre_jax.training.data.choose import Chooser
 from grre_jax.training.data.sources import Source
-from grre_jax.training.runtime.stopwatch import Stopwatch
+from grre_jax.training.runtime.metrics import Stopwatch
 from grre_jax.training.state import TrainState
 
 # Prompts from which on a call that has fewer is sampled in a quarter of its shape.
@@ -184,7 +184,7 @@ class Supply:
 
     def _missing(self, samples: Any) -> dict[int, list[int]]:
         rounds = self.parts.config.data.dynamic_sampling
-        return dynamic_sampling.missing(self.source, samples, rounds)
+        return plan.missing(self.source, samples, rounds)
 
     # ---- waiting
 
@@ -280,7 +280,7 @@ class Supply:
         self, policy: Policy, calls: Calls, size: int, between: Callable[[], None]
     ) -> None:
         """Samples the groups that are missing from the rollout folder, and the refills of groups of
-        zero variance (`training.data.dynamic_sampling`). On a cluster all are sealed when it
+        zero variance (`training.data.plan`). On a cluster all are sealed when it
         returns; else the last are being verified and sealed.
 
         Draws are addressed, so groups that a killed run had sealed are kept. Each process of a run
@@ -300,8 +300,7 @@ class Supply:
             left = calls[start : start + at_once]
             for round_ in range(rounds + 1):
                 refills = [
-                    [dynamic_sampling.refill_position(position, round_) for position in call]
-                    for call in left
+                    [plan.refill_position(position, round_) for position in call] for call in left
                 ]
                 sealed += self._sample_missing(policy, refills, size, between)
                 if round_ == rounds:
@@ -499,7 +498,7 @@ def needs_checkpoint(config: Config, source: Source, version: int) -> bool:
     positions = config.schedule.sampled(version, config.training.steps)
     samples = ((position, version) for position in positions)
     try:
-        return bool(dynamic_sampling.missing(source, samples, config.data.dynamic_sampling))
+        return bool(plan.missing(source, samples, config.data.dynamic_sampling))
     except (rollouts.CorruptRecord, rollouts.CorruptShard):
         return True  # sampling it again takes this checkpoint
 
@@ -529,7 +528,7 @@ def refuse_lost(config: Config, former: int) -> None:
         for position in config.schedule.sampled(version, steps, since=saved[-1])
     )
     rounds = config.data.dynamic_sampling
-    lost = dynamic_sampling.missing(source, samples, rounds, skip_damaged=True)
+    lost = plan.missing(source, samples, rounds, skip_damaged=True)
     if not lost:
         return
     version = min(lost)

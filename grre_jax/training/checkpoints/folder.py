@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
+import logging
 import operator
 import re
+import sys
+import threading
+import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,47 +27,10 @@ from orbax.checkpoint import v1 as ocp
 
 from grre_jax.errors import DataError
 from grre_jax.training.checkpoints import integrity
-from grre_jax.training.checkpoints.orbax_lock import quiet, turn
+from grre_jax.training.config.sections import CheckpointConfig
 from grre_jax.training.state import TrainState
 
 _UNREADABLE = (OSError, ValueError, KeyError, RuntimeError)  # errors of Orbax for damaged files
-
-
-@dataclasses.dataclass(frozen=True)
-class Keep:
-    """The checkpoints that are kept besides that of step 0.
-
-    Args:
-        newest: number of the newest, at least 1.
-        best: number of the best by `metric`, among those that were saved with it.
-        metric: scalar of an evaluation; larger is better, unless `smallest`.
-        smallest: smaller values of the metric are better.
-        every: keep multiples of this many steps; 0 for none.
-        needed: returns True for a step that is kept for another reason; called at every save.
-    """
-
-    newest: int = 2
-    best: int = 0
-    metric: str = "accuracy"
-    smallest: bool = False
-    every: int = 0
-    needed: Callable[[int], bool] = lambda step: False
-
-    def policy(self) -> Any:
-        """Returns the preservation policy for Orbax."""
-        kinds = ocp.training.preservation_policies
-        policies = [kinds.LatestN(self.newest), kinds.CustomSteps([0]), _Needed(self.needed)]
-        if self.best:
-            best = kinds.BestN(
-                get_metric_fn=operator.itemgetter(self.metric),
-                reverse=self.smallest,
-                n=self.best,
-                keep_checkpoints_without_metrics=False,
-            )
-            policies.append(best)
-        if self.every:
-            policies.append(kinds.EveryNSteps(self.every))
-        return kinds.AnyPreservationPolicy(policies)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,28 +41,59 @@ class _Needed:
         return [self.needed(checkpoint.step) for checkpoint in checkpoints]
 
 
+def _preserved(config: CheckpointConfig, needed: Callable[[int], bool] | None) -> Any:
+    """Returns the preservation policy for Orbax."""
+    kinds = ocp.training.preservation_policies
+    policies = [kinds.LatestN(config.keep), kinds.CustomSteps([0])]
+    if needed:
+        policies.append(_Needed(needed))
+    if config.best:
+        best = kinds.BestN(
+            get_metric_fn=operator.itemgetter(config.best_metric),
+            n=config.best,
+            keep_checkpoints_without_metrics=False,
+        )
+        policies.append(best)
+    if config.keep_every:
+        policies.append(kinds.EveryNSteps(config.keep_every))
+    return kinds.AnyPreservationPolicy(policies)
+
+
 class Checkpoints:
     """The checkpoint folder of a run; all processes of the run make every call together.
 
     Args:
         folder: made if absent.
-        keep: policy of the checkpoints that are kept.
+        config: which checkpoints are kept.
+        needed: returns True for a step that is kept for another reason; called at every save.
         read_only: leave checkpoints that another process may be writing.
 
     Raises:
         DataError: an evaluation stored with a checkpoint is damaged.
     """
 
-    def __init__(self, folder: Path, keep: Keep, *, read_only: bool = False):
+    def __init__(
+        self,
+        folder: Path,
+        config: CheckpointConfig | None = None,
+        needed: Callable[[int], bool] | None = None,
+        *,
+        read_only: bool = False,
+    ):
         self.folder = folder.absolute()
-        _check_metrics(self.folder)
         self._saving: int | None = None
-        self._checkpointer = ocp.training.Checkpointer(
-            self.folder,
-            preservation_policy=keep.policy(),
-            save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
-            cleanup_tmp_directories=not read_only,
-        )
+        try:
+            self._checkpointer = ocp.training.Checkpointer(
+                self.folder,
+                preservation_policy=_preserved(config or CheckpointConfig(), needed),
+                save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
+                cleanup_tmp_directories=not read_only,
+            )
+        except ValueError as error:
+            raise DataError(
+                f"{self.folder}: the evaluation stored with a checkpoint"
+                f" (STEP/metrics) is damaged ({_reason(error)}): restore it from a copy"
+            ) from error
 
     @property
     def steps(self) -> list[int]:
@@ -191,13 +189,9 @@ class Checkpoints:
             yield
         except (OSError, ValueError, RuntimeError) as error:
             # TensorStore reports a full disk as ValueError.
-            text = f"{error} {_reason(error)}"
-            full = "No space left" in text or "ENOSPC" in text
             raise DataError(
                 f"the checkpoint of step {self._saving} cannot be written to {self.folder}:"
-                f" {'no space left on the disk' if full else _reason(error)}; those before are"
-                " whole: make room and continue from them (`grre train` with --resume), or start"
-                " again if there are none"
+                f" {_reason(error)}; those before are whole: continue from them with --resume"
             ) from error
 
 
@@ -221,30 +215,11 @@ def read_params(folder: Path, step: int, like: Any) -> Any:
     Raises:
         DataError: there is no such checkpoint, or it is damaged.
     """
-    checkpoints = Checkpoints(folder, Keep(), read_only=True)
+    checkpoints = Checkpoints(folder, read_only=True)
     try:
         return checkpoints.restore_params(like, step)
     finally:
         checkpoints.close()
-
-
-def _check_metrics(folder: Path) -> None:
-    """Checks the evaluations stored with the checkpoints, which Orbax reads when it opens the
-    folder.
-    """
-    for step in listed(folder):
-        file = folder / str(step) / "metrics" / "metrics"
-        try:
-            content = json.loads(file.read_text())
-        except FileNotFoundError:
-            continue  # saved without one, or being removed
-        except ValueError as error:
-            content = error
-        if not isinstance(content, dict):
-            raise DataError(
-                f"{file} is damaged ({content}): restore it from a copy, or remove {file.parent}; "
-                "that checkpoint is then not among the best that the run keeps"
-            )
 
 
 def _parts(state: TrainState) -> dict[str, Any]:
@@ -272,3 +247,68 @@ def _reason(error: BaseException) -> str:
     if not text or isinstance(error, LookupError):
         return repr(error)
     return text.splitlines()[0][:500]
+
+
+_PAUSE = 0.002  # seconds between two checks for the end of a write in the background
+_turn = threading.RLock()
+
+
+def _nothing() -> bool:
+    return False
+
+
+_writing: Callable[[], bool] = _nothing
+
+
+def _no_echo(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and "orbax" in record.pathname)
+
+
+# Orbax logs the traceback of every error that it raises, in each thread: hundreds of lines beside
+# our sentence.
+logging.getLogger("absl").addFilter(_no_echo)
+# TensorStore reports the end of each array to an event loop that has ended with the first error: a
+# traceback for each, also much later and from threads that write in the background, so a block
+# around a call cannot catch them.
+_unraisable = sys.unraisablehook
+
+
+def _no_late_calls(unraisable: Any) -> None:
+    if "Event loop is closed" not in str(unraisable.exc_value):
+        _unraisable(unraisable)
+
+
+sys.unraisablehook = _no_late_calls
+warnings.filterwarnings(
+    "ignore", r"coroutine '(PyTreeHandler|Store)\..*' was never awaited", RuntimeWarning
+)
+
+
+@contextlib.contextmanager
+def turn(writing: Callable[[], bool] = _nothing) -> Iterator[None]:
+    """Waits until no other thread uses Orbax and nothing is being written in the background, and
+    excludes other threads until the block ends.
+
+    Args:
+        writing: returns True while a write that the block began continues in the background; the
+            next turn waits for it.
+    """
+    global _writing
+    with _turn:
+        while _writing():
+            time.sleep(_PAUSE)
+        _writing = writing
+        yield
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silences Orbax's other tasks when one array of a checkpoint cannot be read.
+
+    They log when they are collected, so they stay silenced after a failure; nothing else here uses
+    asyncio.
+    """
+    logger = logging.getLogger("asyncio")
+    disabled, logger.disabled = logger.disabled, True
+    yield
+    logger.disabled = disabled

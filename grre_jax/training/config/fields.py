@@ -86,10 +86,14 @@ def fields(section: Any, prefix: str = "") -> list[Field]:
 
 def similar_fields(names: Sequence[str], name: str) -> list[str]:
     """Returns the fields that an unknown dotted name probably means, at most three: that of another
-    library's name, one with a similar spelling, or those with the same last part.
+    library's name, one with a similar spelling, or those with the same last part or in
+    a section of that name.
     """
     leaf = name.rpartition(".")[2]
     if leaf in FOREIGN_NAMES:
         return [FOREIGN_NAMES[leaf]]
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
-    return close or [field for field in names if field.endswith(f".{leaf}")][:3]
+    related = [
+        field for field in names if field.endswith(f".{leaf}") or field.startswith(f"{name}.")
+    ]
+    return close or related[:3]

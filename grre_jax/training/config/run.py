@@ -21,18 +21,18 @@ from grre_jax.reporting.config import LoggingConfig
 from grre_jax.sampling.config import SamplingConfig
 from grre_jax.storage import remote
 from grre_jax.tasks.config import TaskConfig
-from grre_jax.training.checkpoints.config import CheckpointConfig
 from grre_jax.training.config.fields import fields, similar_fields
 from grre_jax.training.config.sections import (
+    CheckpointConfig,
     ClusterConfig,
+    DataConfig,
+    EvaluationConfig,
     ObjectiveConfig,
     TrainingConfig,
     WarmStartConfig,
+    total_share,
 )
-from grre_jax.training.data.config import DataConfig, total_share
-from grre_jax.training.data.regime import Regime
-from grre_jax.training.data.schedule import Schedule
-from grre_jax.training.evaluation.config import EvaluationConfig
+from grre_jax.training.data.plan import Regime, Schedule
 from grre_jax.training.optimizer import OptimizerConfig
 
 
@@ -255,9 +255,6 @@ def with_fields(section: Any, changes: Mapping[str, Any], prefix: str = "") -> A
 def unknown_field(name: str) -> UsageError:
     """Returns the error for a dotted name that is not a field's, with the nearest one."""
     names = [field.name for field in fields(_DEFAULTS)]
-    inside = [field for field in names if field.startswith(f"{name}.")]
-    if inside:
-        return UsageError(f"{name}: expected one of its fields, {', '.join(inside)}")
     near = " or ".join(similar_fields(names, name))
     return UsageError(f"unknown field {name!r}" + (f"; did you mean {near}?" if near else ""))
 
@@ -275,6 +272,11 @@ RENAMED = {
     "evaluation.ranking_questions": "",
     "mesh.sampler": "",
     "start_from": "",
+    "data.questions": "",
+    "data.overlong": "",
+    "data.prefer": "",
+    "data.max_uses": "",
+    "checkpoint.best_smallest": "",
     "task.failed_reward": "",
     "cluster.least": "",
     "cluster.most": "",

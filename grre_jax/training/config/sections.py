@@ -1,12 +1,14 @@
-"""The configuration's `training`, `warm_start`, `objective` and `cluster` sections."""
+"""The sections of a configuration that `training` owns."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from grre_jax.domains import ConfigError, Count, NonNegative, Positive, Record
+from grre_jax.domains import AtLeastMinusOne, ConfigError, Count, NonNegative, Positive, Record
 from grre_jax.rollouts.schema import STORED_FIELDS
+from grre_jax.sampling_params import SamplingParams
+from grre_jax.training.data.plan import MAX_ROUNDS
 from grre_jax.training.optimizer import OptimizerConfig
 
 
@@ -218,3 +220,150 @@ class ClusterConfig(Record):
             ("judge", self.judges, self.judges, {"CPU": 1}),
         ]
         return [kind for kind in kinds if kind[2]]
+
+
+EXPERT = ":expert"
+
+
+@dataclasses.dataclass(frozen=True)
+class MixEntry:
+    """One folder of a mix.
+
+    Attributes:
+        path: the rollout folder.
+        share: of a step's groups, above 0 and up to 1.
+        expert: all its completions are treated as an expert's, regardless of its records.
+    """
+
+    path: str
+    share: float
+    expert: bool = False
+
+
+def parse_mix(text: str) -> tuple[MixEntry, ...]:
+    """Parses the entries of "FOLDER=SHARE,FOLDER=SHARE:expert"; an empty text has none.
+
+    A folder's name may contain any character except a comma.
+
+    Raises:
+        ConfigError: an entry that cannot be read, a folder named twice, or shares that add to more
+            than 1.
+    """
+    entries: list[MixEntry] = []
+    for word in filter(None, (word.strip() for word in text.split(","))):
+        path, _, share = word.removesuffix(EXPERT).rpartition("=")
+        try:
+            number = float(share)
+        except ValueError:
+            number = 0.0
+        if not path or not 0 < number <= 1:
+            domain = f"FOLDER=SHARE or FOLDER=SHARE{EXPERT} between commas, a share in (0, 1]"
+            raise ConfigError("mix", domain, word)
+        if path in (entry.path for entry in entries):
+            raise ConfigError("mix", f"one share for each folder, not two for {path}", text)
+        entries.append(MixEntry(path, number, word.endswith(EXPERT)))
+    if total_share(entries) > 1:
+        raise ConfigError("mix", "shares that add to at most 1", text)
+    return tuple(entries)
+
+
+def total_share(entries: tuple[MixEntry, ...] | list[MixEntry]) -> float:
+    """Returns the sum of the shares; exactly 1 if it differs from 1 by rounding only."""
+    total = sum(entry.share for entry in entries)
+    return 1.0 if abs(total - 1) < 1e-6 else total
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig(Record):
+    """Stored rollouts to learn from, instead of what the run samples or beside it.
+
+    Args:
+        path (a path or URL): a rollout folder to train on; empty to sample.
+        mix ("FOLDER=SHARE,FOLDER=SHARE:expert"): these shares of every step's groups come from
+            these rollout folders, the rest from `path` or, where that is empty, from sampling. With
+            ":expert" all completions of a folder count as an expert's, whatever its records say.
+        drop_zero_variance: leave out stored groups whose rewards are all equal. Under asymre they
+            would still imitate; an expert's stay where the objective asks for experts, and
+            trajectories where its option returns is "turns".
+        drop_over_limit: leave out stored groups over sampling.max_prompt_tokens or
+            sampling.max_new_tokens, which are an error otherwise.
+        max_staleness: largest age of the data: of stored groups in policy versions before their
+            folder's newest, of replayed groups in updates. A regime that samples older data is
+            refused. -1 for any age.
+        order: order of stored groups: shuffled anew each epoch, as they were sealed, or by policy
+            version, newest first.
+        dynamic_sampling: how many other questions are tried where a sampled group has no signal;
+            the group is left out if none gives one. 0 trains on groups as sampled.
+    """
+
+    path: str = ""
+    mix: str = ""
+    drop_zero_variance: bool = True
+    drop_over_limit: bool = False
+    max_staleness: AtLeastMinusOne = -1
+    order: Literal["shuffled", "stored", "newest"] = "shuffled"
+    dynamic_sampling: Annotated[int, f"[0, {MAX_ROUNDS}]"] = 0
+
+    def _validate(self) -> None:
+        if total_share(self.entries) == 1 and self.path:
+            raise ConfigError("path", "empty, since the shares of mix add to 1", self.path)
+
+    @property
+    def entries(self) -> tuple[MixEntry, ...]:
+        """The entries of `mix`."""
+        return parse_mix(self.mix)
+
+
+MAX_QUESTIONS = 100_000
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig(SamplingParams):
+    """Evaluation on held-out questions.
+
+    Args:
+        temperature: divides the logits of the evaluation's draws, independent of training's; 0 is
+            greedy decoding. kl_to_start is reported at temperature 1 without truncation only,
+            because its estimate needs draws of the policy itself.
+        max_new_tokens: longest completion, EOS included; 0 for sampling.max_new_tokens.
+        every: steps between evaluations; the first and last step are always evaluated. 0 for those
+            two alone.
+        questions: held-out questions.
+        num_samples: sampled completions per question.
+        greedy: also answer each question once by greedy decoding, for greedy_accuracy and
+            greedy_reward. It costs one completion per question, none at temperature 0.
+        allow_contaminated: allow evaluation on a benchmark split that the training data contains,
+            which is refused otherwise.
+    """
+
+    max_new_tokens: Count = 0
+    every: Count = 20
+    questions: Annotated[int, f"[0, {MAX_QUESTIONS}]"] = 256
+    num_samples: Positive = 1
+    greedy: bool = True
+    allow_contaminated: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig(Record):
+    """The configuration's `checkpoint` section: when checkpoints are saved and which are kept.
+
+    Args:
+        every: steps between checkpoints; the first and last state are always kept.
+        keep: newest checkpoints kept. Those that explorers elsewhere still need stay in any case.
+        best: number of checkpoints with the best evaluations that are kept too; every evaluation
+            then saves a checkpoint. 0 for none.
+        best_metric (a scalar of the evaluation): metric whose largest values are the best: accuracy
+            (of sampled completions), greedy_accuracy, or reward for tasks whose verifier gives no
+            correctness.
+        keep_every: also keep checkpoints at multiples of this many steps; 0 for none.
+        export: when the run ends, write the policy as a Hugging Face folder, RUN/model, as `grre
+            export` does for any checkpoint.
+    """
+
+    every: Positive = 50
+    keep: Positive = 2
+    best: Count = 0
+    best_metric: str = "accuracy"
+    keep_every: Count = 0
+    export: bool = False

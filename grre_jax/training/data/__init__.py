@@ -5,7 +5,6 @@
 `pack`      groups -> arrays of the run's fixed batch shape
 `prefetch`  arrays on the devices, the next step's prepared in advance
 
-Beside them: `sources` opens and selects the folders once a run, `regime` and `schedule` define how
-old the data is, `dynamic_sampling` refills positions without signal, and `checks` refuses data that
-a run cannot learn from.
+Beside them: `sources` opens the folders once a run, and selects and checks their groups; `plan`
+defines how old the data is, and refills positions without signal.
 """

@@ -24,8 +24,8 @@ from grre_jax.random_streams import Purpose
 from grre_jax.rollouts import Group
 from grre_jax.training import build
 from grre_jax.training.config.run import Config
-from grre_jax.training.data import dynamic_sampling
-from grre_jax.training.data.schedule import Schedule
+from grre_jax.training.data import plan
+from grre_jax.training.data.plan import Schedule
 from grre_jax.training.data.sources import Source, usable
 
 
@@ -87,14 +87,14 @@ class Scheduled:
         """
         found = []
         for position, version in self.schedule(step).samples:
-            index = dynamic_sampling.chosen(self.source, position, version, self.rounds)
+            index = plan.chosen(self.source, position, version, self.rounds)
             if index is not None:
                 found.append(Pick(self.source, index, version))
         return found
 
     def missing(self, step: int) -> dict[int, list[int]]:
         """Returns the positions that the step still lacks, by the version that samples them."""
-        return dynamic_sampling.missing(self.source, self.schedule(step).samples, self.rounds)
+        return plan.missing(self.source, self.schedule(step).samples, self.rounds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,7 +237,7 @@ def stored_streams(
     """Returns the streams of data.path and data.mix, in that order, every group checked.
 
     Raises:
-        UsageError, DataError: as `sources.usable`, or the groups do not last the run's steps.
+        UsageError, DataError: as `sources.usable`.
     """
     config = parts.config
     data = config.data
@@ -279,15 +279,7 @@ def _stored(
         per_step,
         shares=shares,
         shuffle=config.data.order == "shuffled",
-        uses=config.data.max_uses,
     )
-    if len(order) < config.training.steps:
-        raise DataError(
-            f"data.max_uses = {config.data.max_uses}: expected groups for training.steps ="
-            f" {config.training.steps}, got those of {len(order)} steps from"
-            f" {', '.join(str(source.reader.folder) for source in sources)}. Lower the steps or"
-            " raise data.max_uses"
-        )
     # If the objective needs no log-probs and some groups of a mix have none, all are dropped: every
     # step then has the same arrays, and one step is compiled.
     keep = "old_logprobs" in parts.objective.requires or complete

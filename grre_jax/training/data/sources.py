@@ -7,36 +7,31 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
-import hashlib
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
+from grre_jax.objectives import Objective
 from grre_jax.parallel import processes
 from grre_jax.rollouts import Group
-from grre_jax.rollouts.manifest import Entry
 from grre_jax.rollouts.views import check_limits, read_tokenised, within_limits
 from grre_jax.storage.files import replace
-from grre_jax.tasks import Tokenizer
+from grre_jax.tasks import Task, Tokenizer
 from grre_jax.training import build
 from grre_jax.training.config.run import Config
-from grre_jax.training.data.checks import (
-    HeldOut,
-    check_group,
-    is_expert_demonstration,
-    require_logprobs,
-    warn_of_leak,
-)
-from grre_jax.training.data.config import parse_range
+from grre_jax.training.data.pack import require_logprobs
 
-# In the run's folder: {path: {"datasets": number, "last": digest of the last}}.
+# In the run's folder: {path: {"datasets": number}}.
 FILE = "stored.json"
+ROUNDING = 0.02  # nats by which log-probs of the same logits may differ: two bfloat16 sums
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -110,12 +105,10 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
         The folders, by the path that the configuration names.
 
     Raises:
-        DataError: a folder is missing or damaged, or no longer begins with the data sets that the
-            run began with; or the run's record of them is damaged.
-        UsageError: the processes do not see the same folders.
+        DataError: a folder is missing or damaged, or lacks data sets that the run began with; or
+            the run's record of them is damaged.
     """
     file = config.folder / FILE
-    recorded: dict[str, Any] = {}
     counts: dict[str, int] = {}
     if resume and file.is_file():  # else the run was killed before it was written, or reads nothing
         try:
@@ -130,34 +123,21 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
     for path in dict.fromkeys(filter(None, paths)):
         reader = rollouts.read(path)
         count = counts.get(path, len(reader.datasets))
-        if path in recorded and _mark(reader.datasets[:count]) != recorded[path]:
+        if count > len(reader.datasets):
             raise DataError(
-                f"rollout folder {path} no longer begins with the {count} data sets that run"
-                f" {config.location} began with: restore it, or start the run again with"
+                f"rollout folder {path}: expected the {count} data sets that run {config.location}"
+                f" began with, got {len(reader.datasets)}: restore it, or start the run again with"
                 " --overwrite"
             )
         found[path] = reader.first(int(processes.gather_ints(count).min()))
-    processes.require_same(_record(found), "what data.path or data.mix holds")
     return found
 
 
 def record_folders(folder: Path, folders: Mapping[str, rollouts.RolloutReader]) -> None:
     """Writes the data sets that a run reads, if any, into its folder, for `open_folders`."""
-    if folders:
-        replace(folder / FILE, _record(folders))
-
-
-def _record(folders: Mapping[str, rollouts.RolloutReader]) -> str:
-    marks = {path: _mark(snapshot.datasets) for path, snapshot in folders.items()}
-    return json.dumps(marks, indent=2) + "\n"
-
-
-def _mark(datasets: tuple[Entry, ...]) -> dict[str, Any]:
-    content: list[Any] = []
-    for last in datasets[-1:]:
-        content = [last.name, sorted((name, file.sha256) for name, file in last.files.items())]
-    digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-    return {"datasets": len(datasets), "last": digest}
+    marks = {path: {"datasets": len(reader.datasets)} for path, reader in folders.items()}
+    if marks:
+        replace(folder / FILE, json.dumps(marks, indent=2) + "\n")
 
 
 # ---- their usable groups
@@ -171,11 +151,10 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
         source: the folder.
 
     Returns:
-        The numbers of the selected groups, in the order and as often as an epoch has them; and True
-        if every group that was read has behaviour log-probs.
+        The numbers of the selected groups, in the order of an epoch; and True if every group that
+        was read has behaviour log-probs.
 
     Raises:
-        UsageError: data.questions is not a range.
         DataError: an epoch has fewer groups than a step of data.path, or none; the objective cannot
             learn from a selected group, it is over the limits, or a token of it has no text in the
             policy's tokenizer; or its version is unknown and data.max_staleness or the order needs
@@ -184,18 +163,15 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
     config = parts.config
     data = config.data
     folder = source.reader.folder
-    questions = "" if source.mixed else data.questions
-    indices = parse_range(questions, "data.questions", len(source.reader))
     least = 1 if source.mixed else config.training.prompts_per_step - config.mixed_per_step
     newest = max([0, *(entry.policy_version for entry in source.reader.datasets)])
-    held_out = HeldOut(config, parts.task)
+    held_out = _held_out(config, parts.task)
+    trained_on: set[int] = set()
     with_logprobs = True
     dropped: collections.Counter[str] = collections.Counter()
-    kept: list[int] = []
-    versions: list[int] = []
-    rewards: list[np.ndarray] = []
-    ageless: list[bool] = []
-    for index in indices:
+    needs_age = data.order == "newest" or data.max_staleness >= 0
+    kept: list[tuple[int, int, bool]] = []
+    for index in range(len(source.reader)):
         group = source.group(index)
         version = int(group.policy_version.min())
         with_logprobs &= group.behavior_logprobs is not None
@@ -224,31 +200,94 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
         check_group(parts.objective, config.sampling.temperature, group, where)
         for name in config.objective.stored_fields:
             require_logprobs(group, name, where)
-        held_out.see(group.question_id, group.prompt, where)
-        kept.append(index)
-        versions.append(version)
-        rewards.append(group.judged_rewards)
-        ageless.append(bool(group.is_expert.all()))  # sampled by no policy
-    warn_of_leak(held_out.sentence())
-    groups = rollouts.arranged(
-        kept,
-        np.array(versions, int),
-        rewards,
-        order=data.order,
-        prefer=data.prefer,
-        max_staleness=data.max_staleness,
-        newest=newest,
-        ageless=ageless,
-    )
+        for name in (group.question_id, group.prompt):
+            trained_on |= held_out.get(name, set())
+        ageless = bool(group.is_expert.all())  # sampled by no policy
+        if version < 0 and needs_age and not ageless:
+            raise DataError(
+                f"{where}: expected policy_version, which data.max_staleness and data.order ="
+                " newest need, got -1. Set data.max_staleness to -1 and another order"
+            )
+        kept.append((version, index, ageless))
+    if trained_on and processes.is_first():
+        _log.warning(
+            "%s has %s of the run's evaluation questions: the evaluation measures memory there",
+            folder,
+            len(trained_on),
+        )
+    if data.order == "newest":  # of one version the last sealed first
+        kept.sort(reverse=True)
+    groups = [
+        index
+        for version, index, ageless in kept
+        if data.max_staleness < 0 or ageless or newest - version <= data.max_staleness
+    ]
     if len(groups) < least and len(source.reader):
-        dropped["data.max_staleness"] = len(kept) - len(set(groups))
+        dropped["data.max_staleness"] = len(kept) - len(groups)
         counts = ", ".join(f"{count} by {reason}" for reason, count in dropped.items() if count)
         raise DataError(
             f"{folder}: expected at least {least} groups to train on, got {len(groups)} of"
-            f" {len(indices)} (dropped: {counts or 'none'}). Lower training.prompts_per_step, or"
-            " widen data.questions or these filters"
+            f" {len(source.reader)} (dropped: {counts or 'none'}). Lower"
+            " training.prompts_per_step, or widen these filters"
         )
     return groups, with_logprobs
+
+
+def is_expert_demonstration(group: Group, objective: Objective) -> bool:
+    """True if the whole group is an expert's and the objective treats an expert's completions
+    separately: it then needs neither log-probs nor a signal.
+    """
+    return "expert" in objective.requires and bool(group.is_expert.all())
+
+
+def check_group(objective: Objective, temperature: float, group: Group, where: str) -> None:
+    """Refuses a stored group that the objective cannot learn from.
+
+    A ratio compares the policy with the stored behaviour log-probs, both at the sampling
+    temperature and over the full vocabulary, regardless of the top-k, top-p or min-p that the data
+    was drawn with.
+
+    Args:
+        objective: the run's.
+        temperature: of the log-probs that training computes.
+        group: stored.
+        where: the group, for the message.
+
+    Raises:
+        DataError: the objective needs behaviour log-probs and the group has none, or they are of
+            another temperature, or of a truncated distribution.
+    """
+    if "old_logprobs" not in objective.requires or is_expert_demonstration(group, objective):
+        return
+    require_logprobs(group, "behavior_logprobs", where)
+    fix = "Compute them under a checkpoint with `grre rollouts rescore`"
+    if group.temperature != temperature:
+        raise DataError(
+            f"{where}: expected log-probs at sampling.temperature = {temperature:g}, since a ratio"
+            f" compares two distributions, got {group.temperature:g}. {fix}, or set the field"
+        )
+    if group.sampling_logprobs is None:
+        return
+    over = (group.behavior_logprobs - group.sampling_logprobs)[group.mask != 0].max(initial=0)
+    if over > ROUNDING:
+        raise DataError(
+            f"{where}: expected behavior_logprobs over the full vocabulary, at most those of the"
+            f" truncated distribution (top_k {group.top_k}, top_p {group.top_p}, min_p"
+            f" {group.min_p}), got a token {over:.3g} above. {fix}"
+        )
+
+
+def _held_out(config: Config, task: Task) -> dict[str, set[int]]:
+    """Returns the numbers of the evaluation questions by their ids and prompts; {} if the run may
+    evaluate on what it trains on.
+    """
+    evaluation = config.evaluation
+    count = 0 if evaluation.allow_contaminated else evaluation.questions
+    numbers: dict[str, set[int]] = {}
+    for number, question in enumerate(task.evaluation(count) if count else ()):
+        for name in filter(None, (question.question_id, question.prompt)):
+            numbers.setdefault(name, set()).add(number)
+    return numbers
 
 
 def limits(config: Config) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from grre_jax.training.actors.trajectories import prompts
 from grre_jax.training.config.overrides import override
 from grre_jax.training.config.run import Config, differences
 from grre_jax.training.evaluation.evaluate import (
-    Evaluator,
     answer,
     figures,
     make_evaluator,
@@ -69,31 +68,21 @@ def evaluate_run(folder: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
             contains.
         DataError: the folder is not a run's or has no checkpoints.
     """
-    stored = policies.load_config(folder)
-    config = _overridden(stored, overrides, RUN_FIELDS, "a run")
+    config = _overridden(policies.load_config(folder), overrides, RUN_FIELDS, "a run")
     config = dataclasses.replace(config, run_dir=str(folder))
     parts = build.build(config)
     graph, (first, last), (_, step) = policies.policies_at(folder, parts, (0, None))
     refuse_contaminated(parts, build.contents(folder / "provenance.json"))
     questions = evaluation_questions(config, parts.task, parts.tokenizer)
-    evaluator = make_evaluator(parts, graph)
-    rows = {
-        "first": (0, _row(evaluator, first, questions, 0, first)),
-        "last": (step, _row(evaluator, last, questions, step, first)),
-    }
-    result = {
-        "steps": [0, step],
-        "questions": len(questions),
-        "sampling": evaluator.settings,
-        **{name: row for name, (_, row) in rows.items()},
-    }
-    console = make_console(quiet=not processes.is_first())
-    print_evaluations(rows, console)
-    measure = "accuracy" if all("accuracy" in row for _, row in rows.values()) else "reward"
+    measured = {"first": (0, first), "last": (step, last)}
+    result = {"steps": [0, step]} | _evaluated(parts, graph, questions, measured, first)
+    rows = [(0, result["first"]), (step, result["last"])]
+    measure = "accuracy" if all("accuracy" in row for _, row in rows) else "reward"
     evaluations = [
         Evaluation(at, row[measure], row[f"{measure}_low"], row[f"{measure}_high"])
-        for at, row in rows.values()
+        for at, row in rows
     ]
+    console = make_console(quiet=not processes.is_first())
     console.print(outcome(measure, evaluations), markup=False, highlight=False)
     text = json.dumps(result, indent=2) + "\n"
     processes.on_first(lambda: replace(folder / "evaluation.json", text))
@@ -130,18 +119,9 @@ def evaluate_model(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     questions = parts.task.evaluation(config.evaluation.questions)
     parts = _with_room(parts, questions)
     graph, params, frozen = state.split(parts.model)
-    evaluator = make_evaluator(parts, graph)
-    row = _row(evaluator, state.full(params, frozen), questions, 0)
-    print_evaluations(
-        {path.absolute().name: (None, row)}, make_console(quiet=not processes.is_first())
-    )
-    return {
-        "model": str(path),
-        "task": parts.task.name,
-        "questions": len(questions),
-        "sampling": evaluator.settings,
-        "policy": row,
-    }
+    measured = {"policy": (0, state.full(params, frozen))}
+    described = {"model": str(path), "task": parts.task.name}
+    return described | _evaluated(parts, graph, questions, measured)
 
 
 def _overridden(
@@ -161,17 +141,26 @@ def _overridden(
     return result
 
 
-def _row(
-    evaluator: Evaluator,
-    params: Any,
+def _evaluated(
+    parts: build.Parts,
+    graph: Any,
     questions: Sequence[Question],
-    step: int,
+    measured: Mapping[str, tuple[int, Any]],
     start_params: Any = None,
 ) -> dict[str, Any]:
-    """Returns the figures of a policy."""
-    groups, greedy = answer(evaluator, params, questions, step=step)
-    row = figures(evaluator, groups, greedy, start_params)
-    return row | pass_metrics(groups, evaluator.sampled.task)
+    """Evaluates policies, steps and parameters by name, and prints their figures."""
+    evaluator = make_evaluator(parts, graph)
+    rows = {}
+    for name, (step, params) in measured.items():
+        groups, greedy = answer(evaluator, params, questions, step=step)
+        row = figures(evaluator, groups, greedy, start_params)
+        rows[name] = (step, row | pass_metrics(groups, parts.task))
+    print_evaluations(rows, make_console(quiet=not processes.is_first()))
+    return {
+        "questions": len(questions),
+        "sampling": evaluator.settings,
+        **{name: row for name, (_, row) in rows.items()},
+    }
 
 
 def _with_room(parts: build.Parts, questions: Sequence[Question]) -> build.Parts:

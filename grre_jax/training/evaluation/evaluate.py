@@ -22,7 +22,7 @@ from grre_jax.training import build
 from grre_jax.training.actors.calls import evaluation_settings, greedy_settings
 from grre_jax.training.actors.explorer import Explorer, make_explorer
 from grre_jax.training.completion_logprobs import score_groups
-from grre_jax.training.verdict_metrics import component_means, failure_scalars
+from grre_jax.training.runtime.metrics import component_means, failure_scalars
 
 
 @dataclasses.dataclass(frozen=True)

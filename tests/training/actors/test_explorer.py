@@ -16,7 +16,7 @@ from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.supply import Policy, Supply, calls_of, refresh_together
 from grre_jax.training.completion_logprobs import score_groups
-from grre_jax.training.data import dynamic_sampling
+from grre_jax.training.data import plan
 from grre_jax.training.data.sources import Source
 from grre_jax.training.evaluation.evaluate import Evaluator, figures
 
@@ -141,11 +141,11 @@ def test_a_call_of_which_a_part_is_missing_is_sampled_whole(explorer, tmp_path):
 def test_places_without_signal_are_refilled_by_the_same_explorer(explorer, groups, tmp_path):
     reader = seal(explorer, tmp_path / "r", range(10), rounds=2)
     places = [(place, 3) for place in range(10)]
-    assert dynamic_sampling.missing(Source(reader), places, 2) == {}
+    assert plan.missing(Source(reader), places, 2) == {}
     flat = [place for place in range(10) if not groups[place].has_reward_variance]
-    per_round = dynamic_sampling.POSITIONS_PER_ROUND
+    per_round = plan.POSITIONS_PER_ROUND
     first = [position for position in reader.index if per_round <= position < 2 * per_round]
-    assert flat and sorted(first) == [dynamic_sampling.refill_position(p, 1) for p in flat]
+    assert flat and sorted(first) == [plan.refill_position(p, 1) for p in flat]
     # Killed between two rounds, it goes on where it was.
     begun = [group for group in reader if group.position < per_round]
     rollouts.write(tmp_path / "killed", begun, writer="explorer", policy_version=3)

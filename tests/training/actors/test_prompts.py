@@ -1,8 +1,4 @@
-"""Prompts over sampling.max_prompt_tokens: left out in a way that follows from the position alone,
-or refused before the run begins.
-"""
-
-import dataclasses
+"""Prompts over sampling.max_prompt_tokens: left out in a way that follows from the position alone."""
 
 import pytest
 
@@ -29,13 +25,13 @@ def build(): return Mine()
 
 @pytest.fixture
 def parts(make_config, tmp_path):
-    """`parts(overlong)` are those of a run whose prompts have 4 tokens, but for two of ten."""
+    """`parts()` are those of a run whose prompts have 4 tokens, but for two of ten."""
     (tmp_path / "mine.py").write_text(TASK)
     prompts._reported.clear()
 
-    def made(overlong="drop", limit=4):
+    def made(limit=4):
         words = f"--task.name {tmp_path / 'mine.py'}:build --sampling.max_prompt_tokens {limit}"
-        words += f" --data.overlong {overlong} --warm-start.steps 0"
+        words += " --warm-start.steps 0"
         return build.build(make_config(tmp_path / "run", words))
 
     return made
@@ -47,11 +43,9 @@ def test_a_position_takes_the_next_question_that_fits(parts):
         for position, question in zip(positions, explorer.questions(positions), strict=True):
             wanted = position % 10
             assert question.question_id == f"q{5 if wanted in (3, 4) else wanted}"
-    free = dataclasses.replace(explorer, drops_overlong=False)
-    assert [question.question_id for question in free.questions([3, 5])] == ["q3", "q5"]
 
 
-def test_the_start_of_a_run_names_what_is_left_out_or_refuses_it(parts, caplog):
+def test_the_start_of_a_run_names_what_is_left_out(parts, caplog):
     made = parts()
     preflight.check(made, contains=())
 
@@ -60,16 +54,11 @@ def test_the_start_of_a_run_names_what_is_left_out_or_refuses_it(parts, caplog):
         assert len(records) == 2
         return records[0].getMessage()
 
-    assert "q3" in reported() and "q4" in reported()
+    assert "q3" in reported()
     kept = prompts.evaluation_questions(made.config, made.task, made.tokenizer)
     count = made.config.evaluation.questions
     assert [question.question_id for question in kept] == [f"e{n}" for n in range(1, count, 2)]
     reported()  # once
-    refused = parts("refuse")
-    with pytest.raises(DataError, match=r"q3.*q4.*data\.overlong"):
-        preflight.check(refused, contains=())
-    with pytest.raises(DataError, match=r"e0.*data\.overlong"):
-        prompts.evaluation_questions(refused.config, refused.task, refused.tokenizer)
 
 
 def test_a_run_none_of_whose_prompts_fit_is_refused(parts, monkeypatch):

@@ -19,6 +19,9 @@ PATIENCE = 60  # seconds until what does not come is given up
 class Told(Explorer):
     """Calls `at` with "draw" or "verify" and the call's position as each begins."""
 
+    def questions(self, positions):
+        return list(positions)
+
     def _draw(self, policy, call, size):
         self.graph("draw", call.positions[0])
         return call.positions
@@ -37,8 +40,7 @@ def explored(tmp_path, make_group):
     """
 
     def run(calls, at=lambda *event: None, together=False):
-        task = SimpleNamespace(question=lambda position: position)
-        explorer = Told(at, task, None, None, None, 0, make_group)
+        explorer = Told(at, SimpleNamespace(), None, None, None, 0, make_group)
         reader = rollouts.read(tmp_path)
         config = SimpleNamespace(
             cluster=SimpleNamespace(samples=not together), data=SimpleNamespace(dynamic_sampling=0)

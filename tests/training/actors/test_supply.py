@@ -15,7 +15,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.training.actors.supply import Supply, needs_checkpoint, refuse_lost
 from grre_jax.training.config.overrides import override
 from grre_jax.training.data.sources import Source
-from grre_jax.training.runtime.stopwatch import Stopwatch
+from grre_jax.training.runtime.metrics import Stopwatch
 
 
 def test_a_resumed_run_samples_what_explorers_left_with_every_policy_that_is_there(

@@ -14,9 +14,9 @@ from grre_jax.errors import DataError
 from grre_jax.training.checkpoints import integrity
 from grre_jax.training.checkpoints.folder import (
     Checkpoints,
-    Keep,
     listed,
 )
+from grre_jax.training.config.sections import CheckpointConfig
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from grre_jax.training.state import TrainState, fresh
 
@@ -56,7 +56,7 @@ def assert_same_bits(left, right):
 def test_a_state_comes_back_bit_for_bit(state, saved):
     folder = saved(3)
     saved(3, state=jax.tree.map(lambda x: x + 1, state))  # a step that is there stays as it is
-    checkpoints = Checkpoints(folder, Keep(), read_only=True)
+    checkpoints = Checkpoints(folder, read_only=True)
 
     def empty(dtype=None):
         return jax.tree.map(lambda x: jax.device_put(jnp.zeros_like(x, dtype), x.sharding), state)
@@ -69,23 +69,22 @@ def test_a_state_comes_back_bit_for_bit(state, saved):
 
 
 @pytest.mark.parametrize(
-    "keep, expected",
+    "keep, needed, expected",
     [
-        (Keep(newest=1, every=3), [0, 3, 6, 7]),
-        (Keep(newest=1, best=2), [0, 2, 5, 7]),
-        (Keep(newest=1, best=1, metric="kl", smallest=True), [0, 4, 7]),
-        (Keep(newest=2, needed=lambda step: step in (1, 4)), [0, 1, 4, 6, 7]),
+        ({"keep": 1, "keep_every": 3}, None, [0, 3, 6, 7]),
+        ({"keep": 1, "best": 2}, None, [0, 2, 5, 7]),
+        ({"keep": 2}, lambda step: step in (1, 4), [0, 1, 4, 6, 7]),
     ],
 )
-def test_what_is_kept(state, tmp_path, keep, expected):
+def test_what_is_kept(state, tmp_path, keep, needed, expected):
     """Steps 2, 4 and 5 were evaluated; a choice of the best looks at no others.
 
     A new process goes on with the same choice.
     """
-    figures = {2: (0.9, 2.0), 4: (0.1, 1.0), 5: (0.5, 3.0)}
-    scores = {step: {"accuracy": a, "kl": b} for step, (a, b) in figures.items()}
+    scores = {2: {"accuracy": 0.9}, 4: {"accuracy": 0.1}, 5: {"accuracy": 0.5}}
     for steps in (range(6), (6, 7)):
-        checkpoints = Checkpoints(tmp_path / "c", keep)
+        config = CheckpointConfig(**keep)
+        checkpoints = Checkpoints(tmp_path / "c", config, needed)
         for step in steps:
             checkpoints.save(at(state, step), wait=True, metrics=scores.get(step))
         checkpoints.close()
@@ -100,7 +99,7 @@ def test_a_full_disk_is_said_and_the_checkpoint_before_restores(state, tmp_path)
         draw = np.random.default_rng(0)  # what cannot be compressed
         noise = draw.normal(size=60_000).astype(np.float32)
         big = jax.tree.map(lambda x: jax.device_put(noise, x.sharding) if x.ndim == 2 else x, state)
-        checkpoints = Checkpoints(tmp_path / "c", Keep(5))
+        checkpoints = Checkpoints(tmp_path / "c", CheckpointConfig(keep=5))
         with pytest.raises(DataError) as caught:
             for step in (1, 2, 3, 4):
                 checkpoints.save(at(big, step))
@@ -109,7 +108,9 @@ def test_a_full_disk_is_said_and_the_checkpoint_before_restores(state, tmp_path)
         assert f"step {last + 1}" in str(caught.value) and str(tmp_path) in str(caught.value)
         for path in (tmp_path / "c").glob("*-tmp*"):
             shutil.rmtree(path, ignore_errors=True)
-        found = Checkpoints(tmp_path / "c", Keep(5)).restore(jax.tree.map(lambda x: x * 0, big))
+        found = Checkpoints(tmp_path / "c", CheckpointConfig(keep=5)).restore(
+            jax.tree.map(lambda x: x * 0, big)
+        )
         assert_same_bits(found.params, big.params)
     finally:
         subprocess.run(["umount", "-l", tmp_path], capture_output=True)
@@ -127,7 +128,7 @@ def test_damaged_bits_are_never_taken_for_parameters(state, saved, flip):
     for path in [*files, *[largest] * 30]:
         whole = path.read_bytes()
         flip(path, draw.randrange(len(whole)), draw.randrange(8))
-        checkpoints = Checkpoints(folder, Keep(), read_only=True)
+        checkpoints = Checkpoints(folder, read_only=True)
         try:
             assert_same_bits(checkpoints.restore(at(state, 0)), at(state, 2))
         except DataError as error:
@@ -145,7 +146,7 @@ def test_what_a_killed_writer_left_does_not_count(saved):
     torn = saved(1) / "2.orbax-checkpoint-tmp"
     torn.mkdir()
     (torn / "half").write_text("x")
-    checkpoints = Checkpoints(torn.parent, Keep())
+    checkpoints = Checkpoints(torn.parent)
     assert checkpoints.steps == [1]
     while torn.exists():  # Orbax cleans in the background
         time.sleep(0.05)
@@ -157,7 +158,7 @@ def saved(state, tmp_path):
     """`saved(*steps)`: the folder of these checkpoints, whose writer has ended."""
 
     def save(*steps, state=state):
-        checkpoints = Checkpoints(tmp_path / "c", Keep())
+        checkpoints = Checkpoints(tmp_path / "c")
         for step in steps:
             checkpoints.save(at(state, step), wait=True)
         checkpoints.close()
@@ -177,7 +178,7 @@ def test_checksums_name_an_array_that_is_not_what_was_stored(state, saved, monke
             integrity, "of", lambda tree: jax.tree.map(lambda x: x.at[0].add(1), of(tree))
         )
         folder = saved(2)
-    checkpoints = Checkpoints(folder, Keep(), read_only=True)
+    checkpoints = Checkpoints(folder, read_only=True)
     assert_same_bits(checkpoints.restore(at(state, 0), 1), at(state, 1))
     with pytest.raises(DataError, match=r"params\['embed'\]"):
         checkpoints.restore_params(state.params, 2)

@@ -86,7 +86,6 @@ c.DataConfig(mix="a=0.5:teacher") | data.mix | 'a=0.5:teacher'
 c.DataConfig(mix="a=0.1,a=0.2:expert") | data.mix | 'a=0.1,a=0.2:expert'
 c.DataConfig(mix="a=0.5,b=0.6") | data.mix | 'a=0.5,b=0.6'
 c.DataConfig(mix="a=0.1,b=0.2,c=0.7", path="p") | data.path | 'p'
-c.DataConfig(prefer="newest", max_uses=2) | data.prefer | 'newest'
 c.DataConfig(path=["a"]) | data.path | ['a']
 c.ModelSource(lora_targets=("q_proj", "gate_porj")) | model.lora_targets[1] | did you mean 'gate_proj'
 c.ModelSource(lora_targets=()) | model.lora_targets | ()

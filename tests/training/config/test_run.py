@@ -13,7 +13,6 @@ from grre_jax.config import Config, ObjectiveConfig, TaskConfig
 from grre_jax.errors import UsageError
 from grre_jax.training.build import build_objective
 from grre_jax.training.config import overrides
-from grre_jax.training.data.config import parse_range
 from grre_jax.training.run_folder import changed_fields
 
 DEFAULT = Config(name="default")
@@ -109,15 +108,6 @@ def test_run_folder():
     folders = [config.folder for config in stored]
     assert stored[0].location == "s3://b/run/" and folders[0].is_absolute()
     assert folders[0] == folders[1] != folders[2]
-
-
-def test_parse_range():
-    texts = ("", "1:3", ":3", "3:", "2:99")
-    parsed = [parse_range(text, "data.questions", 5) for text in texts]
-    assert parsed == [range(5), range(1, 3), range(3), range(3, 5), range(2, 5)]
-    for text in ("3", "3:3", "-1:3", "a:b"):
-        with pytest.raises(UsageError, match="data.questions"):
-            parse_range(text, "data.questions", 5)
 
 
 WORDS = """

@@ -7,7 +7,7 @@ import pytest
 
 from grre_jax import objectives
 from grre_jax.errors import DataError
-from grre_jax.training.data import checks
+from grre_jax.training.data import sources
 
 from ...groups import text_group
 
@@ -18,7 +18,7 @@ CUT = {"top_p": 0.9, "top_k": 4, "min_p": 0.1}
 
 
 def check(objective, group):
-    checks.check_group(objectives.algorithm(objective), 1.0, group, "there")
+    sources.check_group(objectives.algorithm(objective), 1.0, group, "there")
 
 
 def test_data_without_behaviour_log_probs_is_for_objectives_without_a_ratio():

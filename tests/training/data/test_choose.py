@@ -5,9 +5,7 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.training.data.choose import Chooser, Newest, Scheduled, read
-from grre_jax.training.data.dynamic_sampling import refill_position
-from grre_jax.training.data.regime import Regime
-from grre_jax.training.data.schedule import Schedule
+from grre_jax.training.data.plan import Regime, Schedule, refill_position
 from grre_jax.training.data.sources import Source
 
 from ...groups import text_group

@@ -5,7 +5,7 @@ import pytest
 from grre_jax.config import Config
 from grre_jax.domains import ConfigError
 from grre_jax.training.config.overrides import override
-from grre_jax.training.data.config import MixEntry, parse_mix
+from grre_jax.training.config.sections import MixEntry, parse_mix
 
 
 def test_a_mix_is_read_from_text():

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
-from grre_jax.training.data import dynamic_sampling
+from grre_jax.training.data import plan
 
 
 class Folder:
@@ -43,7 +43,7 @@ def test_sampling_what_is_missing_ends_with_the_first_signal_of_each_place(
 ):
     folder = Folder({})
     asked = 0
-    while todo := dynamic_sampling.missing(folder, places, rounds):
+    while todo := plan.missing(folder, places, rounds):
         for version, positions in todo.items():
             assert len(positions) == len(set(positions))
             for position in positions:
@@ -53,10 +53,10 @@ def test_sampling_what_is_missing_ends_with_the_first_signal_of_each_place(
                 if asked == killed_after:  # the rest of this round is lost: the folder says so
                     break
     for place, version in places:
-        refills = [dynamic_sampling.refill_position(place, a) for a in range(rounds + 1)]
+        refills = [plan.refill_position(place, a) for a in range(rounds + 1)]
         sampled = [folder.signals[p, version] for p in refills if (p, version) in folder.signals]
         assert sampled[:-1] == [False] * (len(sampled) - 1)  # no refill after a signal
-        index = dynamic_sampling.chosen(folder, place, version, rounds)
+        index = plan.chosen(folder, place, version, rounds)
         if True in sampled or not rounds:
             position = refills[sampled.index(True) if rounds else 0]
             assert folder.groups[index] == (position, version)
@@ -67,10 +67,10 @@ def test_sampling_what_is_missing_ends_with_the_first_signal_of_each_place(
 def test_a_group_of_another_version_settles_nothing_and_a_damaged_one_its_place(monkeypatch):
     """A damaged group stops the learner; an explorer goes on."""
     folder = Folder({(5, 2): True})
-    missing = dynamic_sampling.missing
+    missing = plan.missing
     assert missing(folder, [(5, 1), (5, 2)], 3) == {1: [5]}
     with pytest.raises(DataError, match="policy version 1 at position 5"):
-        dynamic_sampling.chosen(folder, 5, 1, 3)
+        plan.chosen(folder, 5, 1, 3)
 
     def damaged(self, index):
         raise rollouts.CorruptShard("damaged", "f")

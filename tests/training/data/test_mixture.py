@@ -126,7 +126,7 @@ def test_every_step_has_the_same_arrays(parts_of, objective, mix, present):
             "solutions=0.25",
             f"{KEEP} --data.max_staleness 2",
             DataError,
-            "policy version",
+            "policy_version",
         ),
         ("chord", "", "", UsageError, "data.mix"),
         ("log_linear_proximal", "old=0.5", "", UsageError, "data.mix"),

@@ -7,8 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from grre_jax.errors import DataError
 from grre_jax.models.experts import UNKNOWN
-from grre_jax.training.data.pack import BatchShape, pack
-from grre_jax.training.data.row_filling import Filling
+from grre_jax.training.data.pack import BatchShape, Filling, pack
 
 from ...groups import packed_group, played_group
 

@@ -5,7 +5,7 @@ regime.
 import pytest
 from hypothesis import given, strategies as st
 
-from grre_jax.training.data.regime import Regime
+from grre_jax.training.data.plan import Regime
 
 TABLES = {
     # sync_interval, sync_offset, offline, staleness, reuse -> the version that samples the batch of
@@ -68,4 +68,3 @@ def test_every_batch_is_sampled_once_by_an_earlier_policy(regime, steps):
     # an earlier one.
     assert sampled == list(range(0, steps, regime.reuse))
     assert regime.oldest(steps) == max((regime.age(step) for step in range(steps)), default=0)
-    assert not regime.on_policy or regime.oldest(steps) == 0

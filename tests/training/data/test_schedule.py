@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from grre_jax.training.data.regime import Regime
-from grre_jax.training.data.schedule import Schedule
+from grre_jax.training.data.plan import Regime, Schedule
 
 sampled_by = st.one_of(
     st.just({"offline": True}),

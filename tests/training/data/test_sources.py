@@ -4,13 +4,15 @@ selected.
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from grre_jax import objectives, rollouts
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 from grre_jax.parallel import processes
+from grre_jax.tasks import Question
 from grre_jax.training import build
 from grre_jax.training.config.overrides import override
 from grre_jax.training.data import sources
@@ -72,9 +74,8 @@ def aged(tmp_path, make_group):
 @pytest.mark.parametrize(
     "words, numbers",
     [
-        ("--data.questions 1:4 --training.prompts_per_step 3", (1, 2, 3)),
-        ("--data.questions 4:7 --data.drop_zero_variance false", (4, 5, 6)),
-        ("--data.questions 4:8 --data.drop_over_limit true", (4, 5)),
+        ("--data.drop_over_limit true --training.prompts_per_step 3", range(6)),
+        ("--data.drop_over_limit true --data.drop_zero_variance false", range(7)),
     ],
 )
 def test_selection(select, folder, words, numbers):
@@ -97,18 +98,11 @@ def test_what_cannot_be_trained_on_is_named(select, folder, aged, tmp_path, make
     unjudged = text_group(8, rewards=(np.nan,) * 2, extra={"verify_failures": ["crashed"] * 2})
     write(folder, [unjudged])
     every = r"zero_variance.*data\.drop_over_limit.*verdict"
-    uses = "--data.max_uses 3 --training.prompts_per_step 4 --training.steps"
     for path, words, objective, named in (
-        (
-            folder,
-            "--data.questions 0:2 --training.prompts_per_step 4",
-            "reinforce",
-            "prompts_per_step",
-        ),
-        (folder, "--data.questions 90:95", "reinforce", "data.questions"),
+        (tmp_path / "even", "", "reinforce", "prompts_per_step"),
         (folder, "--data.drop_over_limit true --training.prompts_per_step 7", "reinforce", every),
-        (folder, "", "reinforce", r"completion 0 of group g7 \(q7\) has 8 tokens"),
-        (folder, "--data.questions 0:4", "grpo", "g0 .*behavior_logprobs"),
+        (folder, "", "reinforce", r"group g7 \(q7\) has 8 tokens"),
+        (folder, "--data.drop_over_limit true", "grpo", "g0 .*behavior_logprobs"),
         (tmp_path / "mixed", "", "grpo", "g9 .*behavior_logprobs"),
         (tmp_path / "empty", "", "reinforce", "empty"),
         (
@@ -117,33 +111,50 @@ def test_what_cannot_be_trained_on_is_named(select, folder, aged, tmp_path, make
             "reinforce",
             "max_staleness",
         ),
-        (aged, f"{uses} 7", "reinforce", "data.max_uses"),
         (
             folder,
-            f"--data.questions 0:6 --data.mix {tmp_path}/even=0.5",
+            f"--data.drop_over_limit true --data.mix {tmp_path}/even=0.5",
             "reinforce",
             "drop_zero_v",
         ),
     ):
         with pytest.raises(DataError, match=named):
             select(path, words, objective)
-    assert len(ids(select(tmp_path / "mixed", "--data.questions 0:3", "grpo"), [0])) == 2
-    lasts = ids(select(aged, f"{uses} 6"), range(6))
-    assert {lasts.count(name) for name in AGED} == {3}
 
 
 def test_a_staleness_window_is_of_the_folders_newest(select, aged):
     assert set(ids(select(aged, "--data.max_staleness 1"), range(2))) == set(AGED[4:])
     # Its newest, whatever is trained on; and an expert's groups have no age.
-    older = select(aged, "--data.max_staleness 2 --data.questions 0:4")
-    assert set(ids(older, range(2))) == {"g10", "g11"}
+    write(aged, [text_group(9, rewards=(1, 1), policy_version=[4, 4])], policy_version=4)
+    assert set(ids(select(aged, "--data.max_staleness 2"), range(2))) == set(AGED[4:])
     write(aged, [text_group(i, is_expert=[1, 1]) for i in range(2)])
-    assert set(ids(select(aged, "--data.max_staleness 0"), range(2))) == {"g30", "g31", "g0", "g1"}
+    assert set(ids(select(aged, "--data.max_staleness 1"), range(2))) == {"g30", "g31", "g0", "g1"}
+
+
+def test_evaluation_questions_that_are_trained_on_are_counted(built, folder, caplog):
+    names = [("q0", "?"), ("other", text_group(1).prompt), ("q99", "no")]
+    held_out = [Question(name, prompt, "?") for name, prompt in names]
+    task = SimpleNamespace(evaluation=lambda count: held_out)
+    words = f"--data.path {folder} --data.drop_over_limit true"
+    for more, logged in (("", "2 of"), ("--evaluation.allow_contaminated true", "")):
+        config = override(built.config, f"{words} {more}".split())
+        parts = dataclasses.replace(built, config=config, task=task)
+        caplog.clear()
+        stored_streams(parts, sources.open_folders(config, resume=False))
+        assert logged in caplog.text and bool(logged) == bool(caplog.text)
 
 
 def test_the_order_can_be_that_of_the_folder_or_of_age(select, aged):
     assert ids(select(aged, "--data.order stored"), range(6)) == AGED + AGED[:4]
     assert ids(select(aged, "--data.order newest"), range(2)) == AGED[:3:-1]
+
+
+def test_an_age_needs_a_version(select, aged):
+    write(aged, [text_group(0, is_expert=[1, 1]), text_group(1)])
+    assert len(ids(select(aged), range(5))) == 10
+    for words in ("--data.order newest", "--data.max_staleness 3"):
+        with pytest.raises(DataError, match="g1 .*policy_version"):
+            select(aged, words)
 
 
 # ---- the folders, as they were when the run began
@@ -189,13 +200,12 @@ def test_a_resumed_run_trains_on_what_it_began_with(parts, tmp_path):
     assert sources.training_contents(samples, ()) == {"arithmetic/train", "gsm8k/test"}
 
 
-def test_a_folder_that_begins_otherwise_is_refused(parts, tmp_path):
+def test_a_folder_that_lacks_what_a_run_began_with_is_refused(parts, tmp_path):
     sources.record_folders(parts.config.folder, sources.open_folders(parts.config, resume=False))
     file = parts.config.folder / "stored.json"
     kept = json.loads(file.read_text())
     folder = str(tmp_path / "a")
     for text, named in (
-        (json.dumps(kept | {folder: kept[folder] | {"last": "0"}}), folder),
         (json.dumps(kept | {folder: kept[folder] | {"datasets": 3}}), folder),
         ("{", "stored.json"),
         ('{"a": 3}', "stored.json"),
@@ -206,12 +216,8 @@ def test_a_folder_that_begins_otherwise_is_refused(parts, tmp_path):
 
 
 def test_processes_that_look_at_different_moments_read_the_same(parts, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        processes, "gather_ints", lambda number: np.array([number, 1])
-    )  # the other one saw one data set, and as many bits in its sum
-    with pytest.raises(UsageError, match="data.path"):
-        sources.open_folders(parts.config, resume=False)
-    monkeypatch.setattr(processes, "require_same", lambda text, what: None)
+    # The other one saw one data set.
+    monkeypatch.setattr(processes, "gather_ints", lambda number: np.array([number, 1]))
     folders = sources.open_folders(parts.config, resume=False)
     assert [len(part.datasets) for part in folders.values()] == [1, 1]
     assert len(folders[str(tmp_path / "a")]) == 4

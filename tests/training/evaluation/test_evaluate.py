@@ -1,7 +1,6 @@
 """Evaluation against the same figures done by hand."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -10,19 +9,17 @@ import pytest
 from grre_jax import rollouts, sampling
 from grre_jax.errors import UsageError
 from grre_jax.reporting import wilson_interval
-from grre_jax.tasks import Question, Verdict
+from grre_jax.tasks import Verdict
 from grre_jax.tasks.judging import InProcess
 from grre_jax.training import build, loop, run_folder
 from grre_jax.training.completion_logprobs import score_groups
-from grre_jax.training.data import checks
-from grre_jax.training.data.checks import leaked
 from grre_jax.training.evaluation.evaluate import (
     Evaluator,
     evaluate,
     make_evaluator,
 )
 from grre_jax.training.preflight import require_best
-from grre_jax.training.verdict_metrics import verdict_scalars
+from grre_jax.training.runtime.metrics import verdict_scalars
 
 from ...groups import text_group
 from ...run_processes import first_state
@@ -148,33 +145,6 @@ def test_a_run_on_contaminated_data_is_refused_before_it_begins(make_config, tmp
     for more in FREE:
         with pytest.raises(InterruptedError):
             loop.train(make_config(tmp_path / "run", f"{words} {more}"))
-
-
-def test_evaluation_questions_that_are_trained_on_are_counted_with_an_example(
-    make_config, tmp_path, monkeypatch
-):
-    def question(position):
-        return Question(f"q{position % 50}", f"What is {position % 50}?", "?")
-
-    def found(words, questions):
-        config = make_config(tmp_path / "run", f"--warm-start.steps {words}")
-        held_out = SimpleNamespace(
-            name="stream", question=question, evaluation=lambda count: questions[:count]
-        )
-        return leaked(config, held_out)
-
-    clean = [Question("q31a", "What is 31 a?", "?"), Question("q49", "What is 49?", "?")]
-    by_id = Question("q3", "Three?", "3")
-    by_prompt = Question("other", "What is 31?", "31")
-    assert found("0", clean) == ""  # positions 0 to 31
-    both = found("0", [*clean, by_id, by_prompt])
-    assert both.startswith("2 of the 4") and "q3" in both
-    for most in (checks.MOST_ASKED, 200):
-        monkeypatch.setattr(checks, "MOST_ASKED", most)
-        assert "1 of the 2" in found("0 --training.steps 100", clean)
-    assert "q49, at position 49" in found("1 --warm-start.demonstrations 50", clean)
-    for words in FREE:
-        assert found(f"0 {words}", [by_id]) == ""
 
 
 def test_what_a_training_row_says_of_verdicts():

@@ -19,9 +19,9 @@ def nothing_is_left():
 
 
 # A signal that asks the run to stop is sent within the tests' process (test_loop).
-def test_killed_and_resumed(tiny_run, make_config, tmp_path):
+def test_killed_and_resumed(make_config, tmp_path):
     """With replay and two uses of a batch. It goes on within this process."""
-    words = f"--start-from {tiny_run} --evaluation.questions 0"
+    words = "--evaluation.questions 0"
     words += " --regime.sync_interval 2 --regime.reuse 2 --regime.replay_ratio 0.25"
     alone = loop.train(make_config(tmp_path / "alone", words), console=quiet())
     run = tmp_path / "run"

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import jax.numpy as jnp
 import pytest
 
-from grre_jax.training.checkpoints.folder import Checkpoints, Keep
+from grre_jax.training.checkpoints.folder import Checkpoints
 from grre_jax.training.state import TrainState
 
 
@@ -18,12 +18,12 @@ def test_a_thread_may_read_while_another_writes_in_the_background(tmp_path):
         arrays = {f"a{n}": jnp.full((8, 8), n + step) for n in range(8)}
         return TrainState(arrays, {"m": jnp.zeros(8)}, jnp.int32(step))
 
-    checkpoints = Checkpoints(tmp_path, Keep())
+    checkpoints = Checkpoints(tmp_path)
     checkpoints.save(state(0), wait=True)
     over = threading.Event()
 
     def reading():
-        beside = Checkpoints(tmp_path, Keep(), read_only=True)
+        beside = Checkpoints(tmp_path, read_only=True)
         while not over.is_set():
             yield float(beside.restore_params(state(0).params, 0)["a3"].mean())
 

@@ -6,8 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grre_jax.training.runtime.delayed_metrics import DelayedMetrics, Diverged, age_scalars
-from grre_jax.training.runtime.stopwatch import Stopwatch
+from grre_jax.training.runtime.metrics import DelayedMetrics, Diverged, Stopwatch, age_scalars
 
 
 class Log:
@@ -75,13 +74,13 @@ def test_ages_become_a_mean_and_a_histogram_of_those_that_are_known():
     assert age_scalars(np.array([np.nan])) == {}
 
 
-def test_impossible_behaviour_log_probs_are_told_once(log):
-    told = []
-    pending = DelayedMetrics(log, time.monotonic(), warn=told.append)
+def test_impossible_behaviour_log_probs_are_logged_once(log, caplog):
+    pending = DelayedMetrics(log, time.monotonic())
     for step, share in enumerate([0.0, 0.01, 0.875, 1.0], start=1):
         pending.swap(step, metrics(0.5) | {"ratio_out_of_bounds": jnp.float32(share)})
     pending.swap(4, None)
-    assert len(told) == 1 and "step 3" in told[0]
+    (record,) = caplog.records
+    assert record.args == (3, 87.5)
 
 
 NAMES = ("sampling", "verification", "training")
