@@ -111,7 +111,7 @@ def _fused_targets(config: ModelConfig, terms: LoraConfig) -> list[str]:
     """Returns the projections with a term that are parts of a tensor of the family, or of experts,
     which are such parts in transformers.
     """
-    parts = {part for whole in FAMILIES[config.family].fused.values() for part in whole}
+    parts = set(FAMILIES[config.family].names)
     parts |= {"gate_proj", "up_proj", "down_proj"} if config.num_experts else set()
     return [name for name in terms.targets if name in parts]
 
@@ -158,7 +158,7 @@ def _read(path: str | os.PathLike) -> tuple[SafetensorsSource, LoraConfig]:
         values = check(stored, FIELDS, required=("peft_type", "r"), unsupported=UNSUPPORTED)
     weights = SafetensorsSource(folder, WEIGHTS_FILE)
     present = set()
-    for name in sorted(weights.names()):
+    for name in sorted(weights.shapes):
         match = _TENSOR.fullmatch(name)
         if match is None:
             raise DataError(

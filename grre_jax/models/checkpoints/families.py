@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +60,14 @@ def is_multimodal(values: dict[str, Any]) -> bool:
     return named == [MULTIMODAL] if named else values.get("model_type") == "gemma3"
 
 
-def text_tensors(names: Iterable[str]) -> dict[str, str]:
-    """Returns the tensors of the text model of a model of text and images: stored name by name."""
-    return {
-        own + name.removeprefix(stored): name
-        for name in names
-        for stored, own in _TEXT_PREFIXES.items()
-        if name.startswith(stored)
-    }
+def text_tensor(stored: str) -> str | None:
+    """Returns the name of a tensor in the text model of a model of text and images; None for one of
+    another part.
+    """
+    for prefix, own in _TEXT_PREFIXES.items():
+        if stored.startswith(prefix):
+            return own + stored.removeprefix(prefix)
+    return None
 
 
 def _text_values(values: dict[str, Any]) -> dict[str, Any]:
@@ -95,37 +94,6 @@ def tensor_name(piece: str, layer: int | None = None, config: ModelConfig | None
         names = names | (FOUR_NORMS if config.post_norms else {}) | FAMILIES[config.family].names
     parameter, _, expert = piece.partition(".")
     return f"model.layers.{layer}.{names[parameter].replace('*', expert)}"
-
-
-def fused(
-    config: ModelConfig, items: Iterable[tuple[str, Any]], join: Callable[[list[Any]], Any]
-) -> Iterator[tuple[str, Any]]:
-    """Joins what belongs to the parts of the tensors that the family stores as one.
-
-    Args:
-        config: the shape of the model.
-        items: (name of a tensor, value), the parts of a fused tensor in their order.
-        join: of the values of the parts.
-
-    Yields:
-        (name of a stored tensor, value), a fused one at the place of its last part.
-    """
-    whole_of = {
-        f".{LAYER_NAMES[part]}": (f".{whole}", len(parts))
-        for whole, parts in FAMILIES[config.family].fused.items()
-        for part in parts
-    }
-    waiting: dict[str, list[Any]] = {}
-    for name, value in items:
-        part = next((part for part in whole_of if name.endswith(part)), None)
-        if part is None:
-            yield name, value
-            continue
-        ending, count = whole_of[part]
-        whole = name.removesuffix(part) + ending
-        waiting.setdefault(whole, []).append(value)
-        if len(waiting[whole]) == count:
-            yield whole, join(waiting.pop(whole))
 
 
 def _family(values: dict[str, Any]) -> Family:
