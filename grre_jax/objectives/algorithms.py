@@ -2,7 +2,6 @@
 user's own loss.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -139,7 +138,7 @@ def algorithm(
         The `Objective`.
 
     Raises:
-        ValueError: for an unknown name, option or value (with the nearest ones), or a
+        ValueError: for an unknown name, option or value (with those that there are), or a
             hyperparameter outside its domain.
 
     Examples:
@@ -270,10 +269,7 @@ def _with_values(objective: Objective, row: Row, options: Mapping) -> Objective:
     known |= set() if objective.term.differentiated else {*_KINDS_OF_ROWS}
     for option in options:
         if option not in known:
-            raise ValueError(
-                f"{name} has no option {option!r}{_nearest(option, known)}; it has"
-                f" {', '.join(sorted(known))}"
-            )
+            raise ValueError(f"{name} has no option {option!r}; it has {', '.join(sorted(known))}")
     values = {
         each: _checked(name, declared[each], options.get(each, default))
         for each, default in _defaults(objective, row, options).items()
@@ -290,10 +286,7 @@ def _variant(name: str, row: Row, options: Mapping) -> Mapping:
 def _one_of(name: str, option: str, value: object, known: Mapping) -> Any:
     """Returns what the word of an option stands for."""
     if not isinstance(value, str) or value not in known:
-        raise ValueError(
-            f"{name}: {option} must be one of {', '.join(known)}, not"
-            f" {value!r}{_nearest(str(value), known)}"
-        )
+        raise ValueError(f"{name}: {option} must be one of {', '.join(known)}, not {value!r}")
     return known[value]
 
 
@@ -344,8 +337,3 @@ def _check_order(objective: Objective, values: Mapping) -> None:
                 f"{objective.name}: {order.larger} must be at least {least:g}, not {pair[1]:g}"
                 f" ({order.smaller} is {pair[0]:g})"
             )
-
-
-def _nearest(word: str, words) -> str:
-    close = difflib.get_close_matches(word.lower().replace("-", "_"), list(words), n=3)
-    return f" (did you mean {' or '.join(close)}?)" if close else ""

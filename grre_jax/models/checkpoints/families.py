@@ -72,10 +72,13 @@ def text_tensor(stored: str) -> str | None:
 
 def _text_values(values: dict[str, Any]) -> dict[str, Any]:
     """Returns the fields of the text model of a model of text and images."""
-    values = _checked(values, config_fields.MULTIMODAL, ("text_config",))
-    shared = ("eos_token_id", "bos_token_id", "tie_word_embeddings")
-    own = {name: values[name] for name in shared if values.get(name) is not None}
-    return config_fields.TEXT_DEFAULTS | values["text_config"] | own
+    text = checked("text_config", dict, values.get("text_config"))
+    shared = {
+        name: value
+        for name, value in values.items()
+        if value is not None and name not in config_fields.OF_IMAGES
+    }
+    return config_fields.TEXT_DEFAULTS | text | shared
 
 
 def tensor_name(piece: str, layer: int | None = None, config: ModelConfig | None = None) -> str:
@@ -110,14 +113,6 @@ def _family(values: dict[str, Any]) -> Family:
     raise ConfigError("architectures and model_type", f"those of one of {supported}", [named, kind])
 
 
-def _checked(
-    values: dict[str, Any], fields: dict[str, Any], required: tuple[str, ...]
-) -> dict[str, Any]:
-    unsupported = config_fields.UNSUPPORTED
-    fields = config_fields.UNUSED | fields
-    return check(values, fields, required=required, unsupported=unsupported)
-
-
 def _layers(values: dict[str, Any], row: Row) -> dict[str, Any]:
     """Returns the options by layer: which have the sliding window, and which rotate."""
     count = values["num_hidden_layers"]
@@ -132,7 +127,6 @@ def _layers(values: dict[str, Any], row: Row) -> dict[str, Any]:
         rotates = slides
     if any(slides) and not window:
         field = "sliding_window and use_sliding_window"
-        field = field if row.windows == "chosen" else "sliding_window"
         raise ConfigError(field, "a window for the layers with sliding_attention", None)
     return {
         "sliding_window": window if any(slides) else 0,
@@ -186,14 +180,11 @@ def _special_ids(values: dict[str, Any], generation: dict[str, Any] | None) -> d
     """Returns eos_ids and bos_id; generation_config.json takes precedence over config.json."""
     found: dict[str, Any] = {}
     for field in ("eos_token_id", "bos_token_id"):
-        name = f"{field} of generation_config.json"
         ids = (generation or {}).get(field)
-        if ids is None:
-            name = field
-            ids = values.get(field)
+        ids = values.get(field) if ids is None else ids
         found[field] = [] if ids is None else [ids] if isinstance(ids, int) else ids
         if any(i >= values["vocab_size"] for i in found[field]):
-            raise ConfigError(name, f"token ids below vocab_size={values['vocab_size']}", ids)
+            raise ConfigError(field, f"token ids below vocab_size={values['vocab_size']}", ids)
     bos = found["bos_token_id"]
     return {"eos_ids": tuple(found["eos_token_id"]), "bos_id": bos[0] if bos else None}
 
@@ -228,7 +219,12 @@ def config_from_dict(
             values = _text_values(values)
         family = _family(values)
         row = FAMILIES[family]
-        stored = _checked(values, config_fields.READ | row.fields, config_fields.REQUIRED)
+        stored = check(
+            values,
+            config_fields.UNUSED | config_fields.READ | row.fields,
+            required=config_fields.REQUIRED,
+            unsupported=config_fields.UNSUPPORTED,
+        )
         for alias, field in row.aliases.items():
             if alias in stored and stored.setdefault(field, stored[alias]) != stored[alias]:
                 raise ConfigError(alias, f"{field}={stored[field]}, or none", stored[alias])

@@ -117,6 +117,12 @@ _QKV_BIAS = {"qkv_bias": "attention_bias"}
 _NO_PAD = {"pad_token_id": None}
 _EXPERTS = {"num_experts": "num_experts", "experts_per_token": "num_experts_per_tok"}
 _MIXTURE = {"num_experts": Positive, "num_experts_per_tok": Positive, "norm_topk_prob": bool}
+_MULTIPLIERS = {
+    "embedding_multiplier": "embedding_multiplier",
+    "residual_multiplier": "residual_multiplier",
+    "attention_multiplier": "attention_multiplier",
+    "logit_divisor": "logits_scaling",
+}
 _GATE_UP = dict.fromkeys(("gate_proj", "up_proj"), "mlp.gate_up_proj.weight")
 _GLM = Row(
     "GlmForCausalLM",
@@ -251,31 +257,9 @@ FAMILIES: dict[Family, Row] = {
     ),
     "granite": Row(
         "GraniteForCausalLM",
-        options=_BIASES
-        | {
-            "embedding_multiplier": "embedding_multiplier",
-            "residual_multiplier": "residual_multiplier",
-            "attention_multiplier": "attention_multiplier",
-            "logit_divisor": "logits_scaling",
-        },
-        fields=_SILU
-        | _KV
-        | dict.fromkeys(
-            (
-                "embedding_multiplier",
-                "residual_multiplier",
-                "attention_multiplier",
-                "logits_scaling",
-            ),
-            AboveZero,
-        ),
-        defaults={
-            "max_position_embeddings": 2048,
-            "embedding_multiplier": 1.0,
-            "residual_multiplier": 1.0,
-            "attention_multiplier": 1.0,
-            "logits_scaling": 1.0,
-        },
+        options=_BIASES | _MULTIPLIERS,
+        fields=_SILU | _KV | dict.fromkeys(_MULTIPLIERS.values(), AboveZero),
+        defaults={"max_position_embeddings": 2048} | dict.fromkeys(_MULTIPLIERS.values(), 1.0),
     ),
     "gemma2": dataclasses.replace(_GEMMA2, fixed=_GEMMA_FIXED | {"post_norms": True}),
     "vaultgemma": dataclasses.replace(

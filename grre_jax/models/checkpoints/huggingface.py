@@ -124,11 +124,11 @@ def load(
     """
     folder = Path(path)
     config = load_config(folder)
-    rename = {}
+    rename = None
     if families.is_multimodal(read_object(folder / "config.json")):
         _log.warning("%s: the text model is loaded, without the vision tower", folder)
-        rename = {"rename": families.text_tensor}
-    source = SafetensorsSource(folder, **rename)
+        rename = families.text_tensor
+    source = SafetensorsSource(folder, rename=rename)
     options = {"dtype": dtype, "compute_dtype": compute_dtype, "remat": remat}
     graph, state = nnx.split(
         nnx.eval_shape(lambda: Transformer(config, rngs=nnx.Rngs(0), **options))
@@ -147,23 +147,16 @@ def locate(path: Path) -> Path:
     Raises:
         DataError: the path is not a folder, contains no checkpoint, or an adapter.
     """
-    try:
-        found = {file.name for file in path.iterdir()}
-    except (OSError, ValueError) as error:  # ValueError: a null byte
-        raise DataError(
-            f"{path}: expected a folder with config.json and .safetensors files ({error}): give"
-            " one, or download one with `grre fetch REPO`"
-        ) from error
-    if ADAPTER_CONFIG in found:
+    if (path / ADAPTER_CONFIG).is_file():
         # transformers would load the base that the adapter names, and add the adapter to it.
         raise DataError(
             f"{path} contains {ADAPTER_CONFIG}, so it is an adapter, not a model: give a folder"
             " with the base model alone, and the adapter in a separate one as --model.adapter"
         )
-    if "config.json" not in found:
+    if not (path / "config.json").is_file():
         raise DataError(
-            f"{path}: config.json is missing: give a Hugging Face folder (config.json and"
-            " .safetensors files)"
+            f"{path}: expected a folder with config.json and .safetensors files: give one, or"
+            " download one with `grre fetch REPO`"
         )
     return path
 

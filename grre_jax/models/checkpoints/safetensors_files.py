@@ -27,7 +27,7 @@ class SafetensorsSource:
     Args:
         folder: the folder of the files.
         file: the one file to read; if empty, those of the folder's index, else model.safetensors.
-        rename: the name of a stored tensor here, or None for one to leave out.
+        rename: the name of a stored tensor here, or None for one to leave out; if None, as stored.
 
     Raises:
         DataError: a file is missing or damaged, or has a tensor that is not floating point. Names
@@ -42,7 +42,7 @@ class SafetensorsSource:
         self,
         folder: Path,
         file: str = "",
-        rename: Callable[[str], str | None] = lambda name: name,
+        rename: Callable[[str], str | None] | None = None,
     ):
         self.folder = folder
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -61,7 +61,7 @@ class SafetensorsSource:
                             f"{path}: tensor {stored}: expected one of {', '.join(_DTYPES)}, as in"
                             f" the unquantized checkpoint, got {tensor.get_dtype()}"
                         )
-                    if name := rename(stored):
+                    if name := rename(stored) if rename else stored:
                         self.shapes[name] = tuple(tensor.get_shape())
                         self._stored[name] = (path, stored)
 
