@@ -142,9 +142,16 @@ def judged_groups(rewards: Responses, group_ids: Ids) -> Ids:
     return jnp.where(absent | ((lost > 0) & (groups.sizes - lost < 2)), -1, group_ids)
 
 
-def check_finite(name: str, values, live: np.ndarray | None = None, *, nan: bool = False) -> None:
-    """Checks that values that are not traced are finite real numbers, or NaN if `nan`, where
-    `live`.
+def check_finite(
+    name: str,
+    values,
+    live: np.ndarray | None = None,
+    *,
+    nan: bool = False,
+    least: float = -np.inf,
+) -> None:
+    """Checks that values that are not traced are finite real numbers of at least `least`, or NaN if
+    `nan`, where `live`.
 
     Raises:
         ValueError: naming the array, the index and the value.
@@ -155,12 +162,13 @@ def check_finite(name: str, values, live: np.ndarray | None = None, *, nan: bool
     if known.dtype.kind not in "biufV":
         raise ValueError(f"{name} must be real numbers, not {known.dtype}")
     numbers = known.astype(np.float64)
-    bad = ~(np.isfinite(numbers) | (nan & np.isnan(numbers)))
+    bad = ~(np.isfinite(numbers) | (nan & np.isnan(numbers))) | (numbers < least)
     if live is not None and live.shape == bad.shape:
         bad &= live
     if bad.any():
         index = np.flatnonzero(bad)[0]
-        raise ValueError(f"{name}[{index}] is {known.reshape(-1)[index]}: {name} must be finite")
+        value = known.reshape(-1)[index]
+        raise ValueError(f"{name}[{index}]: expected a finite number >= {least}, got {value}")
 
 
 def segment_groups(group_ids: Ids) -> Groups:
@@ -429,12 +437,10 @@ def _check_shapes(mask, of_tokens: Mapping, of_responses: Mapping) -> None:
 def _check_values(groups, mask, of_responses: Mapping) -> None:
     """Checks the arrays that are not traced."""
     ids = concrete(groups)
-    for name in ("advantages", "rewards", "staleness"):
+    for name, least in (("advantages", -np.inf), ("rewards", -np.inf), ("staleness", 0)):
         if name in of_responses:
-            check_finite(name, of_responses[name], None if ids is None else ids >= 0)
-    ages = concrete(of_responses.get("staleness", 0))
-    if ages is not None and (ages < 0).any():
-        raise ValueError(f"staleness must be at least 0, but the least is {ages.min()}")
+            live = None if ids is None else ids >= 0
+            check_finite(name, of_responses[name], live, least=least)
     marks = concrete(mask)
     if marks is not None and not np.isin(marks, (0, 1)).all():
         raise ValueError(f"mask must hold 0 and 1, not {marks[~np.isin(marks, (0, 1))][0]}")

@@ -182,7 +182,9 @@ def _check_rewards(objective: Objective, rewards, groups, key, lengths, componen
     live = None if (known := concrete(groups)) is None else known >= 0
     for name, values in given.items():
         check_shape(name, values, "responses", shape[:1])
-        check_finite(name, values, live, nan=name != "lengths")
+        is_lengths = name == "lengths"
+        least = 0 if is_lengths else -np.inf
+        check_finite(name, values, live, nan=not is_lengths, least=least)
     if objective.advantage.random and not isinstance(key, jax.Array | np.ndarray):
         raise ValueError(
             f"{objective.name} drops responses at random and needs a PRNG key: pass"
