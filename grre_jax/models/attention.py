@@ -18,8 +18,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Float
 
+from grre_jax.models.array_types import Keys, Queries
 from grre_jax.models.blocked_attention import Visibility, blocked_attention
 from grre_jax.models.prefix_attention import LANES, prefix_attention
 from grre_jax.parallel import mesh as meshes
@@ -28,16 +28,16 @@ CUDNN_BLOCK = 1024  # queries whose mask is stored at once
 
 
 def attention(
-    q: Float[Array, "rows length kv group dim"],
-    k: Float[Array, "rows length kv dim"],
-    v: Float[Array, "rows length kv dim"],
+    q: Queries,
+    k: Keys,
+    v: Keys,
     visibility: Visibility,
     *,
     window: int = 0,
     windowed: Any = False,
     scale: float,
     softcap: float = 0.0,
-) -> Float[Array, "rows length kv group dim"]:
+) -> Queries:
     """Computes softmax attention with grouped queries; the softmax is in float32.
 
     Args:

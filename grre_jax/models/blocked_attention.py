@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Integer
 
+from grre_jax.models.array_types import Ids, Keys, Queries
 from grre_jax.models.products import transposed
 
 # Queries per block. Small blocks skip more of what causality hides, large ones make larger
@@ -47,17 +48,17 @@ class Visibility:
         columns: index of each token in its row.
     """
 
-    segment_ids: Integer[Array, "rows length"]
-    prefix_ids: Integer[Array, "rows length"] | None
-    positions: Integer[Array, "rows length"]
-    columns: Integer[Array, "rows length"]
+    segment_ids: Ids
+    prefix_ids: Ids | None
+    positions: Ids
+    columns: Ids
 
     @classmethod
     def of(
         cls,
-        segment_ids: Integer[Array, "rows length"],
-        positions: Integer[Array, "rows length"],
-        prefix_ids: Integer[Array, "rows length"] | None = None,
+        segment_ids: Ids,
+        positions: Ids,
+        prefix_ids: Ids | None = None,
     ) -> Visibility:
         """Returns the visibility of whole rows, whose columns are 0, 1, 2, ..."""
         columns = jnp.arange(segment_ids.shape[1], dtype=jnp.int32)
@@ -138,9 +139,9 @@ def uncapped_gradient(d: Array, scores: Array, softcap: float) -> Array:
 
 
 def blocked_attention(
-    q: Float[Array, "rows queries kv group dim"],
-    k: Float[Array, "rows keys kv dim"],
-    v: Float[Array, "rows keys kv dim"],
+    q: Queries,
+    k: Keys,
+    v: Keys,
     seen_by: Visibility,
     seen: Visibility,
     *,
@@ -149,7 +150,7 @@ def blocked_attention(
     scale: float,
     softcap: float = 0.0,
     block: int = 0,
-) -> Float[Array, "rows queries kv group dim"]:
+) -> Queries:
     """Computes softmax attention with grouped queries; scores and softmax are in float32.
 
     Args:
@@ -189,9 +190,7 @@ def _heads_first(x: Float[Array, "rows length kv *rest"]) -> Float[Array, "rows 
     return jnp.moveaxis(x, 1, 2)
 
 
-def _block_queries(
-    x: Float[Array, "rows length kv group dim"], start: Any, size: int
-) -> Float[Array, "rows kv m dim"]:
+def _block_queries(x: Queries, start: Any, size: int) -> Float[Array, "rows kv m dim"]:
     """Returns the queries of a block, one product per key-value head instead of one per head."""
     x = jax.lax.dynamic_slice_in_dim(x, start, size, axis=1)
     rows, _, kv, group, dim = x.shape

@@ -13,14 +13,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Float, Integer
+from jaxtyping import Array, Float
 
+from grre_jax.models.array_types import Ids, Stream
 from grre_jax.parallel import mesh as meshes
 
 
-def embed(
-    table: Float[Array, "vocab width"], tokens: Integer[Array, "rows length"], dtype: Any
-) -> Float[Array, "rows length width"]:
+def embed(table: Float[Array, "vocab width"], tokens: Ids, dtype: Any) -> Stream:
     """Looks up the embeddings of tokens.
 
     Args:

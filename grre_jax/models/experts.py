@@ -26,6 +26,10 @@ from jaxtyping import Array, Bool, Float, Int, Integer
 from grre_jax.models.products import transposed
 from grre_jax.parallel import mesh as meshes
 
+Rows = Float[Array, "tokens width"]
+Choice = Int[Array, "tokens k"]  # of experts
+Matrices = dict[str, Float[Array, "experts in out"]]  # by parameter
+
 # Rows of a block: about a quarter of an expert's tokens, so that what is computed beyond its last
 # one is an eighth of them; more on accelerators, which write the weights' gradient for each block.
 LEAST_ROWS = 8
@@ -45,8 +49,8 @@ class Routing(NamedTuple):
         probabilities: [tokens, experts] of the router, float32.
     """
 
-    chosen: Int[Array, "tokens k"]
-    likeliest: Int[Array, "tokens k"]
+    chosen: Choice
+    likeliest: Choice
     weights: Float[Array, "tokens k"]
     probabilities: Float[Array, "tokens experts"]
 
@@ -81,7 +85,7 @@ class Router(NamedTuple):
 
 
 def route(
-    h: Float[Array, "tokens width"],
+    h: Rows,
     router: Float[Array, "width experts"],
     count: int,
     normalise: bool,
@@ -144,11 +148,11 @@ def summed(
 
 
 def mixed(
-    h: Float[Array, "tokens width"],
+    h: Rows,
     routing: Routing,
-    matrices: dict[str, Float[Array, "experts in out"]],
-    apply: Callable[..., Float[Array, "rows width"]],
-) -> Float[Array, "tokens width"]:
+    matrices: Matrices,
+    apply: Callable[..., Rows],
+) -> Rows:
     """Computes the weighted sum of what each token's experts make of it.
 
     Args:
@@ -187,13 +191,13 @@ def mixed(
 
 
 def _mixed(
-    h: Float[Array, "tokens width"],
-    chosen: Int[Array, "tokens k"],
+    h: Rows,
+    chosen: Choice,
     weights: Float[Array, "tokens k"],
-    matrices: dict[str, Float[Array, "experts in out"]],
-    apply: Callable[..., Float[Array, "rows width"]],
+    matrices: Matrices,
+    apply: Callable[..., Rows],
     count: int,
-) -> Float[Array, "tokens width"]:
+) -> Rows:
     """Computes the sum over the `count` experts from number 0 on; other numbers add nothing."""
     tokens, k = chosen.shape
     expert = chosen.reshape(-1)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Bool, Float, Integer
 
+from grre_jax.models.array_types import Ids, Routes, Stream
 from grre_jax.models.products import left_transposed_product, transposed
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
@@ -315,9 +316,7 @@ def _backward(block, softcap, num_ids, residuals, cotangents):
 head_logprobs.defvjp(_forward, _backward)
 
 
-def _at_sources(
-    hidden: Float[Array, "rows length width"], sources: Integer[Array, "rows length"]
-) -> Float[Array, "rows length width"]:
+def _at_sources(hidden: Stream, sources: Ids) -> Stream:
     """Returns the hidden state that each token is predicted from, per device from its own rows."""
 
     def local(hidden, sources):
@@ -330,15 +329,15 @@ def _at_sources(
 
 def token_logprobs(
     model: Transformer,
-    tokens: Integer[Array, "rows length"],
-    positions: Integer[Array, "rows length"] | None = None,
-    segment_ids: Integer[Array, "rows length"] | None = None,
-    prefix_ids: Integer[Array, "rows length"] | None = None,
-    sources: Integer[Array, "rows length"] | None = None,
+    tokens: Ids,
+    positions: Ids | None = None,
+    segment_ids: Ids | None = None,
+    prefix_ids: Ids | None = None,
+    sources: Ids | None = None,
     temperature: Float[Array, ""] | float = 1.0,
     with_entropy: bool = False,
     scored: Bool[Array, "rows length"] | None = None,
-    routes: Integer[Array, "rows length layers k"] | None = None,
+    routes: Routes | None = None,
     with_router: bool = False,
 ) -> Any:
     """Computes the log-probability of every token given the preceding ones, in float32 nats.

@@ -20,6 +20,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Bool, Float, Integer
 
 from grre_jax.errors import UsageError
+from grre_jax.models.array_types import Keys, Queries
 from grre_jax.models.blocked_attention import (
     ATTENDED,
     NEVER,
@@ -37,9 +38,9 @@ LOWEST = -1e20
 
 
 def prefix_attention(
-    q: Float[Array, "rows queries kv group dim"],
-    k: Float[Array, "rows keys kv dim"],
-    v: Float[Array, "rows keys kv dim"],
+    q: Queries,
+    k: Keys,
+    v: Keys,
     seen_by: Visibility,
     seen: Visibility,
     *,
@@ -47,7 +48,7 @@ def prefix_attention(
     scale: float,
     softcap: float = 0.0,
     interpret: bool = False,
-) -> Float[Array, "rows queries kv group dim"]:
+) -> Queries:
     """Computes softmax attention with grouped queries; scores and softmax are in float32.
 
     Args:

@@ -22,6 +22,7 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Integer
 
+from grre_jax.models.array_types import Ids, Keys, Queries, Routes, Stream
 from grre_jax.models.attention import attention
 from grre_jax.models.blocked_attention import ATTENDED, Visibility
 from grre_jax.models.config import ModelConfig
@@ -218,13 +219,13 @@ class Block(nnx.Module):
 
     def qkv(
         self,
-        x: Float[Array, "rows length width"],
+        x: Stream,
         cos: Float[Array, "#rows length half"],
         sin: Float[Array, "#rows length half"],
     ) -> tuple[
-        Float[Array, "rows length kv group dim"],
-        Float[Array, "rows length kv dim"],
-        Float[Array, "rows length kv dim"],
+        Queries,
+        Keys,
+        Keys,
     ]:
         """Computes queries by key-value group, keys and values; queries and keys are rotated."""
         c = self.config
@@ -255,12 +256,12 @@ class Block(nnx.Module):
 
     def attend(
         self,
-        q: Float[Array, "rows length kv group dim"],
-        k: Float[Array, "rows length kv dim"],
-        v: Float[Array, "rows length kv dim"],
+        q: Queries,
+        k: Keys,
+        v: Keys,
         visibility: Visibility,
         slides: Any,
-    ) -> Float[Array, "rows length kv group dim"]:
+    ) -> Queries:
         """Computes the attention of whole rows to themselves.
 
         Args:
@@ -284,10 +285,10 @@ class Block(nnx.Module):
 
     def finish(
         self,
-        x: Float[Array, "rows length width"],
-        attended: Float[Array, "rows length kv group dim"],
+        x: Stream,
+        attended: Queries,
         routes: Integer[Array, "rows length k"] | None = None,
-    ) -> tuple[Float[Array, "rows length width"], Routing | None]:
+    ) -> tuple[Stream, Routing | None]:
         """Computes the rest of the block: output projection, SwiGLU (arXiv 2002.05202) or experts,
         sums.
 
@@ -476,9 +477,7 @@ class Transformer(nnx.Module):
         """Returns the output projection in `dtype`, gathered along fsdp."""
         return meshes.gathered(self.head_weight(), "head", dtype, layered=False)
 
-    def embed_tokens(
-        self, tokens: Integer[Array, "rows length"]
-    ) -> Float[Array, "rows length width"]:
+    def embed_tokens(self, tokens: Ids) -> Stream:
         """Looks up the embeddings of tokens, in the compute dtype."""
         dtype = self.compute_dtype or self.embed[...].dtype
         x = embed(self.embed[...], tokens, dtype)
@@ -488,7 +487,7 @@ class Transformer(nnx.Module):
             x = x * jnp.asarray(self.config.embedding_multiplier, dtype)
         return meshes.constrain(x, "stream")
 
-    def final(self, x: Float[Array, "rows length width"]) -> Float[Array, "rows length width"]:
+    def final(self, x: Stream) -> Stream:
         """Applies the last norm, and the divisor of the logits while it is in float32."""
         c = self.config
         return rms_norm(
@@ -510,22 +509,22 @@ class Transformer(nnx.Module):
 
     def __call__(
         self,
-        tokens: Integer[Array, "rows length"],
-        positions: Integer[Array, "rows length"] | None = None,
-        segment_ids: Integer[Array, "rows length"] | None = None,
-        prefix_ids: Integer[Array, "rows length"] | None = None,
-    ) -> Float[Array, "rows length width"]:
+        tokens: Ids,
+        positions: Ids | None = None,
+        segment_ids: Ids | None = None,
+        prefix_ids: Ids | None = None,
+    ) -> Stream:
         """Computes the final hidden state of every token; see `forward`."""
         return self.forward(tokens, positions, segment_ids, prefix_ids)[0]
 
     def forward(
         self,
-        tokens: Integer[Array, "rows length"],
-        positions: Integer[Array, "rows length"] | None = None,
-        segment_ids: Integer[Array, "rows length"] | None = None,
-        prefix_ids: Integer[Array, "rows length"] | None = None,
-        routes: Integer[Array, "rows length layers k"] | None = None,
-    ) -> tuple[Float[Array, "rows length width"], Router | None]:
+        tokens: Ids,
+        positions: Ids | None = None,
+        segment_ids: Ids | None = None,
+        prefix_ids: Ids | None = None,
+        routes: Routes | None = None,
+    ) -> tuple[Stream, Router | None]:
         """Computes the final hidden state of every token, and what its routers did.
 
         Args:

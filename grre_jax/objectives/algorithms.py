@@ -2,7 +2,6 @@
 user's own loss.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +14,7 @@ from grre_jax.objectives import objective as kinds
 from grre_jax.objectives.objective import Hyperparameter, Label, Objective, Part, Term, named
 from grre_jax.objectives.own_loss import as_term, load_object, with_data
 from grre_jax.objectives.parts import ratios
-from grre_jax.objectives.parts.penalties import KL, KL_COEF, KL_ESTIMATORS, KL_REFERENCES
+from grre_jax.objectives.parts.penalties import KL, KL_ESTIMATORS, KL_REFERENCES
 from grre_jax.objectives.table import BASE, TABLE, Row
 
 # Structural options, with their words or the kind of part that they choose. Without them an
@@ -45,7 +44,7 @@ _KINDS_OF_ROWS: Mapping[str, type[Part]] = {
 }
 # Those that may choose several parts, with the fields that they add them to.
 _SEVERAL = {"shaping": "shaping", "penalty": "penalties"}
-_KL_DEFAULTS = {"kl_estimator": "k3", "kl_reference": "reference"}
+_OF_EVERY_LOSS = {*_KINDS, *_WORDS, "variant", "kl_coef", "components"}
 
 
 @dataclass(frozen=True)
@@ -98,18 +97,10 @@ def algorithm_table() -> list[AlgorithmRow]:
     """
     rows = []
     for name, row in TABLE.items():
-        variant = _variant(name, row, None)
-        objective = _compose(name, row, variant, {})
-        rows.append(
-            AlgorithmRow(
-                name,
-                row.formula,
-                _defaults(objective, row, variant) | {"aggregation": objective.aggregation.name},
-                tuple(row.variants),
-                objective.requires,
-                *row.paper,
-            )
-        )
+        objective = _compose(name, row, {})
+        defaults = _defaults(objective, row, {}) | {"aggregation": objective.aggregation.name}
+        data = (tuple(row.variants), objective.requires, *row.paper)
+        rows.append(AlgorithmRow(name, row.formula, defaults, *data))
     return rows
 
 
@@ -147,7 +138,7 @@ def algorithm(
         The `Objective`.
 
     Raises:
-        ValueError: for an unknown name, option or value (with the nearest ones), or a
+        ValueError: for an unknown name, option or value (with those that there are), or a
             hyperparameter outside its domain.
 
     Examples:
@@ -166,54 +157,39 @@ def algorithm(
     """
     if isinstance(name, str) and ".py:" in name:
         name = load_object(name)
-    if callable(name):
-        return _own(name, options)
-    if name not in TABLE:
-        raise ValueError(
-            f"unknown algorithm {name!r}{_nearest(str(name), TABLE)}; there are {', '.join(TABLE)}"
-        )
-    row = TABLE[name]
-    variant = _variant(name, row, options.get("variant"))
-    objective = _compose(name, row, variant, options)
-    known = {*_KINDS_OF_ROWS, "variant"}
-    known |= {each.name for parts in row.optional.values() for each in _declared(parts).values()}
-    return _with_values(objective, row, variant, options, known)
-
-
-def _own(loss: Callable | Term, options: Mapping) -> Objective:
-    """Makes an objective of a term, or of a user's own loss."""
-    own = loss if isinstance(loss, Part) else as_term(loss)
-    if not isinstance(own, Term):
-        raise ValueError(
-            f"{own.name}: an algorithm is a term, not a part of type {type(own).__name__}"
-        )
-    if "term" in options:
-        raise ValueError(f"{own.name} is a term itself: leave the option term out")
-    row = Row("", ("", ""), {"term": own})
-    objective = _compose(own.name, row, {}, options)
-    if not own.differentiated:
-        return _with_values(objective, row, {}, options, {*_KINDS_OF_ROWS})
-    others = _declared(part for part in objective.parts if part != own)
-    taken = {*others, *_KINDS, *_WORDS, "variant", "kl_coef", "components"}
-    if clash := sorted(taken & {*_declared([own])}):
+    if not callable(name):
+        row = _one_of("algorithm", "name", name, TABLE)
+        return _with_values(_compose(name, row, options), row, options)
+    own = name if isinstance(name, Part) else as_term(name)
+    if not isinstance(own, Term) or "term" in options:
+        found = f"{type(own).__name__} {own.name} and options {', '.join(options)}"
+        raise ValueError(f"algorithm: expected a term, and no option term, got {found}")
+    if clash := sorted(_OF_EVERY_LOSS & {each.name for each in own.hyperparameters}):
         raise ValueError(
             f"{own.name}: its hyperparameter {clash[0]} has the name of an option that every loss"
             " takes; call it otherwise"
         )
-    return with_data(_with_values(objective, row, {}, options, set()))
+    row = Row("", ("", ""), {"term": own})
+    objective = _with_values(_compose(own.name, row, options), row, options)
+    return with_data(objective) if own.differentiated else objective
 
 
-def _compose(name: str, row: Row, variant: Mapping, options: Mapping) -> Objective:
+def _compose(name: str, row: Row, options: Mapping) -> Objective:
     """Composes the parts of a row, its variant and the options, without hyperparameters."""
+    variant = _variant(name, row, options)
     fields = {**BASE, **row.parts, **variant}
     fields.pop("defaults", None)
-    kinds = _KINDS if fields["term"].differentiated else {**_KINDS, **_KINDS_OF_ROWS}
+    taken = _KINDS if fields["term"].differentiated else {**_KINDS, **_KINDS_OF_ROWS}
+    options = {option: value for option, value in options.items() if value is not None}
     chosen = {
-        option: _choose(name, option, options[option])
-        for option in (*kinds, *_WORDS)
-        if options.get(option) is not None and option not in _SEVERAL
+        option: _part(name, option, kind, options[option])
+        for option, kind in taken.items()
+        if option in options and option not in _SEVERAL
     }
-    kl = tuple(chosen.pop(option, default) for option, default in _KL_DEFAULTS.items())
+    for option, words in _WORDS.items():
+        if option in options:
+            chosen[option] = _one_of(name, option, options[option], {word: word for word in words})
+    kl = (chosen.pop("kl_estimator", "k3"), chosen.pop("kl_reference", "reference"))
     if "term" in chosen:
         used = chosen["term"].uses
         fields |= {option: BASE[option] for option in ("mask", "weight") if option not in used}
@@ -221,22 +197,21 @@ def _compose(name: str, row: Row, variant: Mapping, options: Mapping) -> Objecti
     if fields.get("correction") and "ratio_reference" not in {**row.parts, **variant, **chosen}:
         fields["ratio_reference"] = ratios.proximal
     for option, several in _SEVERAL.items():
-        if option in kinds and options.get(option) is not None:
-            added = (_choose(name, option, each) for each in _each(options[option]))
+        if option in taken and option in options:
+            added = [_part(name, option, taken[option], each) for each in _each(options[option])]
             fields[several] = (*fields.get(several, ()), *added)
     for several, parts in row.optional.items():
-        joining = [
-            part
-            for part in parts
-            if any(options.get(each.name) is not None for each in part.hyperparameters)
-        ]
+        joining = [part for part in parts if options.keys() & _declared([part]).keys()]
         fields[several] = (*joining, *fields.get(several, ()))
     coefficient = options.get("kl_coef", 0)
     zero = isinstance(coefficient, int | float) and coefficient == 0
-    if options.get("kl_estimator") is not None or not zero:
+    if "kl_estimator" in options or not zero:
         fields["penalties"] = (*fields.get("penalties", ()), KL[kl])
-    if options.get("components") is not None:
-        fields["components"] = _names(name, options["components"])
+    if "components" in options:
+        fields["components"] = tuple(_each(options["components"]))
+        if len({*fields["components"]} - {""}) < len(fields["components"]):
+            domain = 'different names, as "correct,format"'
+            raise ValueError(f"{name}: components: expected {domain}, got {options['components']}")
     objective = Objective(label=Label(name), **fields)
     _check_structure(objective, chosen)
     return objective
@@ -278,49 +253,40 @@ def _declared(parts: Iterable[Part]) -> dict[str, Hyperparameter]:
     return declared
 
 
-def _defaults(objective: Objective, row: Row, variant: Mapping) -> dict[str, float | None]:
+def _defaults(objective: Objective, row: Row, options: Mapping) -> dict[str, float | None]:
     """Returns the hyperparameters of an objective with their defaults in a row."""
+    variant = _variant(objective.name, row, options)
     own = {**row.defaults, **variant.get("defaults", {})}
     return {name: own.get(name, each.default) for name, each in _declared(objective.parts).items()}
 
 
-def _with_values(
-    objective: Objective, row: Row, variant: Mapping, options: Mapping, known: set[str]
-) -> Objective:
-    """Adds the values of the hyperparameters, each checked against its domain; `known` are the
-    options besides them and those that every loss takes.
-    """
-    name, declared = objective.name, _declared(objective.parts)
-    known |= {*declared, *_KINDS, *_WORDS, "kl_coef", "components"}
+def _with_values(objective: Objective, row: Row, options: Mapping) -> Objective:
+    """Adds the values of the hyperparameters, each checked against its domain."""
+    name = objective.name
+    declared = _declared(objective.parts)
+    optional = _declared(part for parts in row.optional.values() for part in parts)
+    known = {*declared, *optional, *_OF_EVERY_LOSS}
+    known |= set() if objective.term.differentiated else {*_KINDS_OF_ROWS}
     for option in options:
         if option not in known:
-            raise ValueError(
-                f"{name} has no option {option!r}{_nearest(option, known)}; it has"
-                f" {', '.join(sorted(known))}"
-            )
+            raise ValueError(f"{name} has no option {option!r}; it has {', '.join(sorted(known))}")
     values = {
         each: _checked(name, declared[each], options.get(each, default))
-        for each, default in _defaults(objective, row, variant).items()
+        for each, default in _defaults(objective, row, options).items()
     }
-    if "kl_coef" in options and "kl_coef" not in values:
-        _checked(name, KL_COEF, options["kl_coef"])
     _check_order(objective, values)
     return replace(objective, hyperparameters=values)
 
 
-def _variant(name: str, row: Row, value: str | None) -> Mapping:
-    if value is None:
-        return next(iter(row.variants.values()))
-    return _one_of(name, "variant", value, row.variants)
+def _variant(name: str, row: Row, options: Mapping) -> Mapping:
+    value = options.get("variant")
+    return _one_of(name, "variant", value or next(iter(row.variants)), row.variants)
 
 
 def _one_of(name: str, option: str, value: object, known: Mapping) -> Any:
     """Returns what the word of an option stands for."""
     if not isinstance(value, str) or value not in known:
-        raise ValueError(
-            f"{name}: {option} must be one of {', '.join(known)}, not"
-            f" {value!r}{_nearest(str(value), known)}"
-        )
+        raise ValueError(f"{name}: {option} must be one of {', '.join(known)}, not {value!r}")
     return known[value]
 
 
@@ -331,21 +297,8 @@ def _each(values: str | Part | Sequence[str | Part]) -> Sequence[str | Part]:
     return values if isinstance(values, list | tuple) else (values,)
 
 
-def _names(name: str, values: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of reward components, each once."""
-    found = tuple(_each(values))
-    if not all(isinstance(each, str) and each for each in found) or len({*found}) < len(found):
-        raise ValueError(
-            f'{name}: components must be different names, as "correct,format", not {values!r}'
-        )
-    return found
-
-
-def _choose(name: str, option: str, value: str | Part) -> str | Part | None:
-    """Returns the word, or the part, that the value of an option names."""
-    if option in _WORDS:
-        return _one_of(name, option, value, {word: word for word in _WORDS[option]})
-    kind = {**_KINDS, **_KINDS_OF_ROWS}[option]
+def _part(name: str, option: str, kind: type[Part], value: str | Part) -> Part | None:
+    """Returns the part that the value of an option names."""
     if isinstance(value, str) and ".py:" in value:
         value = load_object(value)
     if isinstance(value, kind):
@@ -384,8 +337,3 @@ def _check_order(objective: Objective, values: Mapping) -> None:
                 f"{objective.name}: {order.larger} must be at least {least:g}, not {pair[1]:g}"
                 f" ({order.smaller} is {pair[0]:g})"
             )
-
-
-def _nearest(word: str, words) -> str:
-    close = difflib.get_close_matches(word.lower().replace("-", "_"), list(words), n=3)
-    return f" (did you mean {' or '.join(close)}?)" if close else ""

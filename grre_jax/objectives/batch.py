@@ -27,6 +27,9 @@ from jaxtyping import Array, Bool, Float, Int, Num
 Tokens = Float[Array, " tokens"]
 Responses = Float[Array, " responses"]
 Turns = Float[Array, "responses turns"]
+Gate = Bool[Array, " tokens"]  # on tokens
+Flags = Bool[Array, " responses"]
+Ids = Int[Array, " responses"]  # of groups
 Rows = Float[Array, "responses time"]
 Scalar = Float[Array, ""]
 
@@ -42,8 +45,8 @@ class Groups:
         live: [responses] True where the response counts; False on padding.
     """
 
-    segments: Int[Array, " responses"]
-    live: Bool[Array, " responses"]
+    segments: Ids
+    live: Flags
 
     def sum(self, values: Num[Array, " responses"]) -> Num[Array, " responses"]:
         """Sums `values` over the live responses of each group, read at every response."""
@@ -52,11 +55,11 @@ class Groups:
         )
         return total[self.segments]
 
-    def mean(self, values: Num[Array, " responses"]) -> Float[Array, " responses"]:
+    def mean(self, values: Num[Array, " responses"]) -> Responses:
         """Averages `values` over the live responses of each group, read at every response."""
         return self.sum(values) / jnp.maximum(self.sizes, 1).astype(values.dtype)
 
-    def max(self, values: Num[Array, " responses"]) -> Float[Array, " responses"]:
+    def max(self, values: Num[Array, " responses"]) -> Responses:
         """Takes the largest of `values` over the live responses of each group, read at every
         response; -inf without any.
         """
@@ -65,14 +68,14 @@ class Groups:
         )
         return largest[self.segments]
 
-    def min(self, values: Num[Array, " responses"]) -> Float[Array, " responses"]:
+    def min(self, values: Num[Array, " responses"]) -> Responses:
         """Takes the smallest of `values` over the live responses of each group, read at every
         response; inf without any.
         """
         return -self.max(-values)
 
     @property
-    def sizes(self) -> Int[Array, " responses"]:
+    def sizes(self) -> Ids:
         """[responses] live responses of each response's group."""
         return self.sum(jnp.ones_like(self.segments))
 
@@ -84,7 +87,7 @@ class Groups:
         )
         return jnp.sum(present > 0)  # an empty segment's maximum is the smallest integer
 
-    def alike(self, values: Num[Array, " responses"]) -> Bool[Array, " responses"]:
+    def alike(self, values: Num[Array, " responses"]) -> Flags:
         """Returns True at the responses whose group has one value throughout, groups of one
         included.
 
@@ -99,7 +102,7 @@ def concrete(values) -> np.ndarray | None:
     return None if isinstance(values, jax.core.Tracer) else np.asarray(values)
 
 
-def group_ids_array(groups: Int[Array, " responses"]) -> Int[Array, " responses"]:
+def group_ids_array(groups: Ids) -> Ids:
     """Converts group ids to the integers of a device: ids beyond 32 bits are numbered anew, which
     gives the same partition.
 
@@ -122,9 +125,7 @@ def group_ids_array(groups: Int[Array, " responses"]) -> Int[Array, " responses"
     return jnp.asarray(groups)
 
 
-def judged_groups(
-    rewards: Float[Array, " responses"], group_ids: Int[Array, " responses"]
-) -> Int[Array, " responses"]:
+def judged_groups(rewards: Responses, group_ids: Ids) -> Ids:
     """Returns group ids in which responses without a verdict are padding.
 
     Args:
@@ -141,9 +142,16 @@ def judged_groups(
     return jnp.where(absent | ((lost > 0) & (groups.sizes - lost < 2)), -1, group_ids)
 
 
-def check_finite(name: str, values, live: np.ndarray | None = None, *, nan: bool = False) -> None:
-    """Checks that values that are not traced are finite real numbers, or NaN if `nan`, where
-    `live`.
+def check_finite(
+    name: str,
+    values,
+    live: np.ndarray | None = None,
+    *,
+    nan: bool = False,
+    least: float = -np.inf,
+) -> None:
+    """Checks that values that are not traced are finite real numbers of at least `least`, or NaN if
+    `nan`, where `live`.
 
     Raises:
         ValueError: naming the array, the index and the value.
@@ -154,15 +162,16 @@ def check_finite(name: str, values, live: np.ndarray | None = None, *, nan: bool
     if known.dtype.kind not in "biufV":
         raise ValueError(f"{name} must be real numbers, not {known.dtype}")
     numbers = known.astype(np.float64)
-    bad = ~(np.isfinite(numbers) | (nan & np.isnan(numbers)))
+    bad = ~(np.isfinite(numbers) | (nan & np.isnan(numbers))) | (numbers < least)
     if live is not None and live.shape == bad.shape:
         bad &= live
     if bad.any():
         index = np.flatnonzero(bad)[0]
-        raise ValueError(f"{name}[{index}] is {known.reshape(-1)[index]}: {name} must be finite")
+        value = known.reshape(-1)[index]
+        raise ValueError(f"{name}[{index}]: expected a finite number >= {least}, got {value}")
 
 
-def segment_groups(group_ids: Int[Array, " responses"]) -> Groups:
+def segment_groups(group_ids: Ids) -> Groups:
     """Partitions responses by their group id.
 
     Args:
@@ -204,16 +213,16 @@ class Batch:
             is False), or None.
     """
 
-    mask: Bool[Array, " tokens"]
+    mask: Gate
     response_ids: Int[Array, " tokens"]
     advantages: Responses | Turns
-    group_ids: Int[Array, " responses"]
+    group_ids: Ids
     old_logprobs: Tokens | None = None
     rewards: Responses | None = None
-    dropped: Bool[Array, " responses"] | None = None
+    dropped: Flags | None = None
     ref_logprobs: Tokens | None = None
     prox_logprobs: Tokens | None = None
-    expert: Bool[Array, " responses"] | None = None
+    expert: Flags | None = None
     staleness: Responses | None = None
     turns: Int[Array, " tokens"] | None = None
 
@@ -291,7 +300,7 @@ def flat_logprobs(logprobs: Float[Array, "..."], batch: Batch) -> Tokens:
     return logprobs.astype(jnp.promote_types(logprobs.dtype, jnp.float32))
 
 
-def live_tokens(batch: Batch) -> Bool[Array, " tokens"]:
+def live_tokens(batch: Batch) -> Gate:
     """Returns [tokens] True where the mask is True and the response is not padding."""
     return jnp.asarray(batch.mask, bool) & (jnp.asarray(batch.group_ids) >= 0)[batch.response_ids]
 
@@ -303,7 +312,7 @@ def count_batch(batch: Batch) -> BatchStats:
         live_tokens(batch).astype(jnp.int32), batch.response_ids, batch.group_ids.size
     )
 
-    def counts(chosen: Bool[Array, " responses"]) -> Counts:
+    def counts(chosen: Flags) -> Counts:
         chosen = groups.live & chosen
         totals = (
             jnp.sum(jnp.where(chosen, response_tokens, 0)),
@@ -330,13 +339,13 @@ def padded_batch(
     *,
     advantages: Responses | Turns,
     mask: Bool[Array, "responses time"],
-    groups: Int[Array, " responses"],
+    groups: Ids,
     old_logprobs: Rows | None = None,
     rewards: Responses | None = None,
-    dropped: Bool[Array, " responses"] | None = None,
+    dropped: Flags | None = None,
     ref_logprobs: Rows | None = None,
     prox_logprobs: Rows | None = None,
-    expert: Bool[Array, " responses"] | None = None,
+    expert: Flags | None = None,
     staleness: Responses | None = None,
     turns: Int[Array, "responses time"] | None = None,
 ) -> Batch:
@@ -403,27 +412,35 @@ def padded_batch(
     return batch
 
 
+def check_shape(name: str, values, axes: str, expected: tuple[int, ...]) -> None:
+    """Checks the shape of an array.
+
+    Raises:
+        ValueError: naming the array and its axes.
+    """
+    if np.shape(values) != expected:
+        raise ValueError(f"{name} must be [{axes}] = {expected}, not {np.shape(values)}")
+
+
 def _check_shapes(mask, of_tokens: Mapping, of_responses: Mapping) -> None:
     if np.ndim(mask) != 2:
         raise ValueError(f"mask must be [responses, time], not {np.shape(mask)}")
-    for name, values in {**of_tokens, **of_responses}.items():
-        shape = np.shape(values)
-        expected = np.shape(mask) if name in of_tokens else np.shape(mask)[:1]
-        by_turn = name == "advantages" and "turns" in of_tokens and len(shape) == 2
-        if (shape[:1] if by_turn else shape) != expected:
-            axes = "responses, time" if name in of_tokens else "responses"
-            raise ValueError(f"{name} must be [{axes}] = {expected} like mask, not {shape}")
+    rows, time = np.shape(mask)
+    for name, values in of_tokens.items():
+        check_shape(name, values, "responses, time", (rows, time))
+    for name, values in of_responses.items():
+        by_turn = name == "advantages" and "turns" in of_tokens and np.ndim(values) == 2
+        turns = np.shape(values)[1:] if by_turn else ()
+        check_shape(name, values, "responses", (rows, *turns))
 
 
 def _check_values(groups, mask, of_responses: Mapping) -> None:
     """Checks the arrays that are not traced."""
     ids = concrete(groups)
-    for name in ("advantages", "rewards", "staleness"):
+    for name, least in (("advantages", -np.inf), ("rewards", -np.inf), ("staleness", 0)):
         if name in of_responses:
-            check_finite(name, of_responses[name], None if ids is None else ids >= 0)
-    ages = concrete(of_responses.get("staleness", 0))
-    if ages is not None and (ages < 0).any():
-        raise ValueError(f"staleness must be at least 0, but the least is {ages.min()}")
+            live = None if ids is None else ids >= 0
+            check_finite(name, of_responses[name], live, least=least)
     marks = concrete(mask)
     if marks is not None and not np.isin(marks, (0, 1)).all():
         raise ValueError(f"mask must hold 0 and 1, not {marks[~np.isin(marks, (0, 1))][0]}")

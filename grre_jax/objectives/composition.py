@@ -15,17 +15,20 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from grre_jax.objectives.batch import (
     Batch,
     BatchStats,
+    Flags,
     Groups,
+    Ids,
     Responses,
     Scalar,
     Tokens,
     Turns,
     check_finite,
+    check_shape,
     concrete,
     flat_logprobs,
     group_ids_array,
@@ -56,7 +59,7 @@ from grre_jax.objectives.parts.ratios import limit_log_ratio
 def shape_data(
     objective: Objective,
     rewards: Responses,
-    groups: Int[Array, " responses"],
+    groups: Ids,
     key: PRNGKeyArray | None = None,
     lengths: Responses | Turns | None = None,
     components: Mapping[str, Responses] | None = None,
@@ -100,8 +103,16 @@ def shape_data(
     """
     groups = group_ids_array(groups)
     read = _components(objective, components)
-    by_turn, turn_rewards = _turns(objective, rewards, lengths, turn_rewards)
-    lengths = lengths if by_turn is None else jnp.sum(by_turn, axis=1)
+    by_turn = None
+    if objective.returns:
+        turns = np.shape(turn_rewards)
+        if len(turns) != 2 or turns[:1] != np.shape(rewards):
+            raise ValueError(f"turn_rewards must be [responses, turns], not {turns}")
+        turn_rewards = _data(turn_rewards)
+        if lengths is not None:
+            check_shape("lengths", lengths, "responses, turns", turns)
+            by_turn = jnp.asarray(lengths)
+            lengths = jnp.sum(by_turn, axis=1)
     _check_rewards(objective, rewards, groups, key, lengths, read)
     rewards = _data(rewards)
     groups = judged_groups(rewards, groups)
@@ -124,18 +135,6 @@ def shape_data(
         return shaped
     dropped = _either(dropped, shaped.dropped)
     return ShapedData(jnp.where(dropped, 0, shaped.advantages), dropped)
-
-
-def _turns(objective: Objective, rewards, lengths, turn_rewards) -> tuple[Array | None, ...]:
-    """Returns the lengths and the rewards of turns, None where there are none."""
-    if not objective.returns:
-        return None, None
-    shape = np.shape(turn_rewards)
-    if len(shape) != 2 or shape[:1] != np.shape(rewards):
-        raise ValueError(f"turn_rewards must be [responses, turns], not {shape or turn_rewards}")
-    if lengths is not None and np.shape(lengths) != shape:
-        raise ValueError(f"lengths must be {shape} like turn_rewards, not {np.shape(lengths)}")
-    return None if lengths is None else jnp.asarray(lengths), _data(turn_rewards)
 
 
 def _of_turns(objective: Objective, x: RewardInputs, lengths: Array | None) -> RewardInputs:
@@ -171,47 +170,33 @@ def _components(
     return {name: given[name] for name in objective.components or sorted(given)}
 
 
-def _either(
-    one: Bool[Array, " responses"] | None, other: Bool[Array, " responses"] | None
-) -> Bool[Array, " responses"] | None:
+def _either(one: Flags | None, other: Flags | None) -> Flags | None:
     return one if other is None else other if one is None else one | other
 
 
 def _check_rewards(objective: Objective, rewards, groups, key, lengths, components) -> None:
-    if np.shape(rewards) != np.shape(groups) or np.ndim(rewards) != 1:
-        raise ValueError(
-            f"rewards and groups must both be [responses], not {np.shape(rewards)} and"
-            f" {np.shape(groups)}"
-        )
-    given = {f"component {name!r}": values for name, values in components.items()}
+    shape = np.shape(groups)
+    given = {"rewards": rewards}
+    given |= {f"component {name!r}": values for name, values in components.items()}
     given |= {} if lengths is None else {"lengths": lengths}
+    live = None if (known := concrete(groups)) is None else known >= 0
     for name, values in given.items():
-        if np.shape(values) != np.shape(rewards):
-            raise ValueError(
-                f"{name} must be [responses] = {np.shape(rewards)} like rewards, not"
-                f" {np.shape(values)}"
-            )
+        check_shape(name, values, "responses", shape[:1])
+        is_lengths = name == "lengths"
+        least = 0 if is_lengths else -np.inf
+        check_finite(name, values, live, nan=not is_lengths, least=least)
     if objective.advantage.random and not isinstance(key, jax.Array | np.ndarray):
         raise ValueError(
             f"{objective.name} drops responses at random and needs a PRNG key: pass"
             f" key=jax.random.key(seed), not {key!r}"
         )
     objective.check()
-    live = None if (known := concrete(groups)) is None else known >= 0
-    check_finite("rewards", rewards, live, nan=True)
-    if live is not None and (known_rewards := concrete(rewards)) is not None:
-        live = live & ~np.isnan(known_rewards.astype(np.float64))
-    for name, values in given.items():
-        check_finite(name, values, live, nan=name != "lengths")
-    sizes = concrete(given.get("lengths", 0))
-    if sizes is not None and (sizes < 0).any():
-        raise ValueError(f"lengths must not be negative, but the least is {sizes.min()}")
 
 
 def advantages(
     objective: Objective,
     rewards: Responses,
-    groups: Int[Array, " responses"],
+    groups: Ids,
     *arguments,
     **options,
 ) -> Responses | Turns:

@@ -11,10 +11,12 @@ from itertools import zip_longest
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from grre_jax.objectives.batch import (
     Batch,
+    Gate,
+    Ids,
     Responses,
     Scalar,
     Tokens,
@@ -23,8 +25,6 @@ from grre_jax.objectives.batch import (
     segment_groups,
 )
 from grre_jax.objectives.parts.ratios import limit_log_ratio
-
-Gate = Bool[Array, " tokens"]
 
 # Nats between the policy and the behaviour log-probs beyond which a token's ratio, e^20 = 5e8 or
 # its inverse, shows that they are not log-probs of a policy near this one.
@@ -206,7 +206,7 @@ def _by_staleness(log_ratio: Tokens, mask: Gate, batch: Batch) -> dict[str, Scal
     return metrics
 
 
-def zero_variance_groups(rewards: Responses, groups: Int[Array, " responses"]) -> Scalar:
+def zero_variance_groups(rewards: Responses, groups: Ids) -> Scalar:
     """Computes the share of groups whose rewards are all equal, from which a mean baseline learns
     nothing.
 

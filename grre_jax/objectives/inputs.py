@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from grre_jax.objectives.batch import (
     Batch,
     BatchStats,
+    Flags,
+    Gate,
     Groups,
     Responses,
     Tokens,
@@ -23,7 +25,6 @@ from grre_jax.objectives.batch import (
 )
 from grre_jax.objectives.objective import Objective
 
-Gate = Bool[Array, " tokens"]
 Limited = tuple[Tokens, Gate]  # values, and True where a documented bound acted
 Scalar = float | Float[Array, ""]
 
@@ -40,7 +41,7 @@ class ShapedData:
     """
 
     advantages: Responses | Turns
-    dropped: Bool[Array, " responses"] | None
+    dropped: Flags | None
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class LossInputs:
 
     objective: Objective
     logprobs: Tokens
-    mask: Bool[Array, " tokens"]
+    mask: Gate
     batch: Batch
     stats: BatchStats | None
     hyperparameters: Mapping[str, Float[Array, ""]]
@@ -190,7 +191,7 @@ class LossInputs:
         return self.at_tokens(self.response_data("rewards"))
 
     @property
-    def expert(self) -> Bool[Array, " tokens"]:
+    def expert(self) -> Gate:
         """[tokens] True where the token's response is an expert's."""
         return self.at_tokens(self.response_data("expert")) != 0
 

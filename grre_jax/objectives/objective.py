@@ -170,7 +170,6 @@ class Shaping(Part):
     drops: str = ""
 
 
-@dataclass(frozen=True)
 class Returns(Part):
     """Makes what advantages are taken of in place of rewards, turn by turn: `RewardInputs` to
     [responses, turns].
@@ -188,17 +187,14 @@ class Level(Part):
     of_response: bool = True
 
 
-@dataclass(frozen=True)
 class RatioReference(Part):
     """The policy that ratios are taken to: `LossInputs` to [tokens] log-probs."""
 
 
-@dataclass(frozen=True)
 class Weight(Part):
     """Importance weight W: `LossInputs` to ([tokens], [tokens] True where a bound acted)."""
 
 
-@dataclass(frozen=True)
 class Mask(Part):
     """Gradient mask M: `LossInputs` to [tokens], True where the gradient passes."""
 
@@ -222,14 +218,12 @@ class Term(Part):
     differentiated: bool = False
 
 
-@dataclass(frozen=True)
 class Correction(Part):
     """Corrects for data that another engine sampled: `LossInputs` to ([tokens] factors, [tokens]
     True where a bound acted).
     """
 
 
-@dataclass(frozen=True)
 class Filter(Part):
     """Leaves out responses or turns: `LossInputs` to [tokens], True where these are kept."""
 
@@ -245,7 +239,6 @@ class Penalty(Part):
     of_responses: bool = False
 
 
-@dataclass(frozen=True)
 class Aggregation(Part):
     """The divisor of each response's sum of terms: (`Counts`, lengths [responses],
     hyperparameters) to an array that broadcasts to [responses].

@@ -22,13 +22,13 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from grre_jax.objectives.batch import TOKEN_FIELDS, Batch, count_batch
+from grre_jax.objectives.batch import TOKEN_FIELDS, Batch, Tokens, count_batch
 from grre_jax.objectives.inputs import Contribution, LossInputs
 from grre_jax.objectives.objective import RATIO, Hyperparameter, Objective, Part, Term, term
 
-OwnLoss = Callable[..., Float[Array, " tokens"]]
+OwnLoss = Callable[..., Tokens]
 
 
 def differentiated(own: Term, x: LossInputs) -> Contribution:
@@ -58,18 +58,15 @@ def _names(own: Term) -> tuple[str, ...]:
     return tuple(hyperparameter.name for hyperparameter in own.hyperparameters)
 
 
-def _of_tokens(
-    own: Term, values: object, logprobs: Float[Array, " tokens"]
-) -> Float[Array, " tokens"]:
+def _of_tokens(own: Term, values: object, logprobs: Tokens) -> Tokens:
     """Checks that a user's function returned one loss per token."""
-    shape, dtype = getattr(values, "shape", None), getattr(values, "dtype", None)
-    if shape != logprobs.shape or not jnp.issubdtype(dtype, jnp.floating):
-        got = repr(values) if shape is None else f"an array of {dtype} of shape {shape}"
+    values = jnp.asarray(values)
+    if values.shape != logprobs.shape or not jnp.issubdtype(values.dtype, jnp.floating):
         raise ValueError(
             f"{own.name} must return a loss for each of the {logprobs.size} tokens, a"
-            f" floating-point number, not {got}"
+            f" floating-point number, not {values.dtype} of shape {values.shape}"
         )
-    return jnp.asarray(values)
+    return values
 
 
 def as_term(function: OwnLoss) -> Term:
@@ -86,24 +83,17 @@ def as_term(function: OwnLoss) -> Term:
             argument.
     """
     name = getattr(function, "__name__", type(function).__name__)
-    declared, positional = [], []
-    for argument, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind is not parameter.KEYWORD_ONLY:
-            positional.append(argument)
-            continue
+    declared = []
+    for argument, parameter in [*inspect.signature(function).parameters.items()][1:]:
         default = None if parameter.default is parameter.empty else parameter.default
-        number = isinstance(default, int | float) and not isinstance(default, bool)
-        if default is not None and not (number and math.isfinite(default)):
+        number = default is None or (isinstance(default, int | float) and math.isfinite(default))
+        if parameter.kind is not parameter.KEYWORD_ONLY or not number:
             raise ValueError(
-                f"{name}: the default of {argument} must be a finite number, not {default!r}"
+                f"{name} must take the batch and then hyperparameters by keyword, with finite"
+                f" numbers as defaults, f(x, *, width=1.0), not {parameter}"
             )
         default = None if default is None else float(default)
         declared.append(Hyperparameter(argument, "a hyperparameter of your loss", default))
-    if len(positional) != 1:
-        raise ValueError(
-            f"{name} must take the batch and then hyperparameters by keyword, f(x, *, width=1.0),"
-            f" not ({', '.join(positional)})"
-        )
     return term(function, name=name, hyperparameters=tuple(declared), differentiated=True)
 
 
@@ -174,10 +164,7 @@ def load_object(where: str) -> Callable | Part:
         raise ValueError(f"{where!r}: there is no file {path!r}; expected FILE.py:NAME")
     # One module per version of a file: the same function is the same objective and compiles once,
     # an edited one is another.
-    module_name = (
-        f"_loss_{file.stem}_{zlib.crc32(str(file.resolve()).encode()):x}_"
-        f"{file.stat().st_mtime_ns:x}"
-    )
+    module_name = f"_loss_{file.stem}_{zlib.crc32(file.read_bytes()):x}"
     if module_name not in sys.modules:
         spec = importlib.util.spec_from_file_location(module_name, file)
         module = importlib.util.module_from_spec(spec)
@@ -190,7 +177,6 @@ def load_object(where: str) -> Callable | Part:
             raise ValueError(message) from error
     values = vars(sys.modules[module_name])
     if not callable(values.get(name)):
-        usable = [key for key, value in values.items() if inspect.isfunction(value)]
-        usable += [key for key, value in values.items() if isinstance(value, Part)]
-        raise ValueError(f"{path} has no function {name!r}; it has {', '.join(usable) or 'none'}")
+        usable = [key for key, value in values.items() if callable(value)]
+        raise ValueError(f"{path} has no function {name!r}; it has {', '.join(usable)}")
     return values[name]

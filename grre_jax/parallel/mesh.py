@@ -11,7 +11,7 @@ import contextlib
 import contextvars
 import dataclasses
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -176,15 +176,10 @@ def laid_out(tree: Any, mesh: Mesh) -> Any:
     shardings = jax.tree.leaves(tree_shardings(tree, mesh))
     away = [i for i, x in enumerate(leaves) if x.sharding != shardings[i]]
     if away:
-        move = _mover(tuple(shardings[i] for i in away))
+        move = jax.jit(lambda *xs: xs, out_shardings=tuple(shardings[i] for i in away))
         for i, x in zip(away, move(*(leaves[i] for i in away)), strict=True):
             leaves[i] = x
     return jax.tree.unflatten(structure, leaves)
-
-
-@lru_cache(maxsize=8)
-def _mover(shardings: tuple[NamedSharding, ...]) -> Any:
-    return jax.jit(lambda *xs: xs, out_shardings=shardings)
 
 
 @contextlib.contextmanager

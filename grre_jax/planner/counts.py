@@ -32,33 +32,20 @@ _CALLED = re.compile(r"\b(?:calls|to_apply|condition|body|\w+_computation)=%?([\
 _ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\]")
 
 
-class Array(NamedTuple):
-    """Element type and sizes of an array."""
-
-    dtype: str
-    dims: tuple[int, ...]
-
-    def bytes(self) -> int:
-        """Returns the size in bytes, without the padding of a layout."""
-        bits = int(re.search(r"\d+", f"{self.dtype} 8").group())  # "pred" has none
-        return math.prod(self.dims) * bits // 8
-
-
-@dataclasses.dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One line of a computation.
 
     Attributes:
         name: without the percent sign.
         opcode: such as "fusion".
-        arrays: results; those of a tuple in order.
+        result: arrays, such as "(bf16[4,8]{1,0}, f32[])".
         operands: names, or the literal of a constant.
         attributes: rest of the line.
     """
 
     name: str
     opcode: str
-    arrays: tuple[Array, ...]
+    result: str
     operands: str
     attributes: str
 
@@ -92,11 +79,8 @@ def parse(text: str) -> tuple[dict[str, Computation], str]:
             entry = name if marked else entry
         elif name and (match := _INSTRUCTION.match(line)):
             own, result, opcode, rest = match.groups()
-            arrays = tuple(
-                Array(dtype, tuple(_numbers(dims))) for dtype, dims in _ARRAY.findall(result)
-            )
             operands, _, attributes = rest.partition(")")
-            computations[name][own] = Instruction(own, opcode, arrays, operands, attributes)
+            computations[name][own] = Instruction(own, opcode, result, operands, attributes)
     return computations, entry
 
 
@@ -223,12 +207,12 @@ class _Program:
         return True
 
     def _add_collective(self, counts: Counts, instruction: Instruction, kind: str) -> None:
-        arrays = instruction.arrays
+        arrays = _ARRAY.findall(instruction.result)
         if instruction.opcode.endswith("-start") and kind != "all-reduce" and len(arrays) > 1:
             # (operands, results, contexts), of which the contexts are scalars.
-            arrays = [array for array in arrays if array.dims]
+            arrays = [(dtype, dims) for dtype, dims in arrays if dims]
             arrays = arrays[len(arrays) // 2 :]
-        size = sum(array.bytes() for array in arrays)
+        size = sum(_bytes(dtype, dims) for dtype, dims in arrays)
         groups = _groups(instruction, math.prod(self.axes.values()))
         if instruction.opcode.startswith("reduce-scatter"):
             size *= groups.shape[1]
@@ -236,6 +220,12 @@ class _Program:
         axes = tuple(axis for axis, place in places if (place != place[:, :1]).any())
         counts.collectives[kind, axes] += 1
         counts.moved[kind, axes] += size
+
+
+def _bytes(dtype: str, dims: str) -> int:
+    """Returns the size of an array in bytes, without the padding of a layout."""
+    bits = int(re.search(r"\d+", f"{dtype} 8").group())  # "pred" has none
+    return math.prod(_numbers(dims)) * bits // 8
 
 
 def _groups(collective: Instruction, devices: int) -> np.ndarray:

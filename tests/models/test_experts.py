@@ -171,7 +171,8 @@ def test_low_rank_terms_of_experts_are_merged(small, tmp_path):
 def test_names_of_a_checkpoint():
     config = dataclasses.replace(SHAPE, num_experts=2, qk_norm=True, family="qwen3_moe")
     arrays = models.parameters(models.init(config))
-    found = {name: x.shape for name, x in streaming.stored_shapes(config, arrays).items()}
+    shapes = {name: x.shape for name, x in arrays.items()}
+    found = streaming.stored_shapes(streaming.stored_pieces(config, shapes))
     layer = "model.layers.1.mlp"
     assert {n: s for n, s in found.items() if n.startswith(layer)} == {
         f"{layer}.gate.weight": (2, 16),

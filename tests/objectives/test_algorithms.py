@@ -42,7 +42,7 @@ def test_names_and_rows():
         ("dapo", {"max_length": 10.0}, "overlong_buffer"),
     ],
 )
-def test_refusals_name_the_option_and_the_nearest(name, options, message):
+def test_refusals_name_the_option_and_what_there_is(name, options, message):
     with pytest.raises(ValueError, match=message):
         objectives.algorithm(name, **options)
 

@@ -210,7 +210,7 @@ def test_custom_kernels_are_named():
     ],
 )
 def test_groups_in_every_printed_form(text, groups):
-    collective = Instruction("g", "all-gather", (), "%a", f", replica_groups={text}, x=1")
+    collective = Instruction("g", "all-gather", "", "%a", f", replica_groups={text}, x=1")
     assert counts._groups(collective, 8).tolist() == groups
 
 

@@ -50,17 +50,17 @@ UNSUPPORTED = (
     " velora_config monteclora_config use_bdlora arrow_config kasa_config"
 ).split()
 # Fields that do not change the output of a trained adapter, and why. Any value is accepted.
-HARMLESS = {
-    "names the origin of the adapter": (
-        "auto_mapping peft_version base_model_name_or_path revision inference_mode"
-    ),
-    "is for training in PEFT": "lora_dropout runtime_config ensure_weight_tying",
-    "names the projections, as the tensors do": "target_modules",
-    "belongs to an option that is refused if it is on": (
-        "megatron_core qalora_group_size loftq_config eva_config corda_config lora_ga_config"
-    ),
-}
-FIELDS = _READ | dict.fromkeys(" ".join(HARMLESS.values()).split(), Any)
+HARMLESS = (
+    # Names the origin of the adapter.
+    " auto_mapping peft_version base_model_name_or_path revision inference_mode"
+    # Is for training in PEFT.
+    " lora_dropout runtime_config ensure_weight_tying"
+    # Names the projections, as the tensors do.
+    " target_modules"
+    # Belongs to an option that is refused if it is on.
+    " megatron_core qalora_group_size loftq_config eva_config corda_config lora_ga_config"
+).split()
+FIELDS = _READ | dict.fromkeys(HARMLESS, Any)
 _TENSOR = re.compile(
     r"base_model\.model\.model\.layers\.\d+\.(?:self_attn|mlp)"
     rf"\.({'|'.join(lora.TARGETS)})\.lora_[AB]\.weight"
@@ -111,7 +111,7 @@ def _fused_targets(config: ModelConfig, terms: LoraConfig) -> list[str]:
     """Returns the projections with a term that are parts of a tensor of the family, or of experts,
     which are such parts in transformers.
     """
-    parts = {part for whole in FAMILIES[config.family].fused.values() for part in whole}
+    parts = set(FAMILIES[config.family].names)
     parts |= {"gate_proj", "up_proj", "down_proj"} if config.num_experts else set()
     return [name for name in terms.targets if name in parts]
 
@@ -129,18 +129,7 @@ def _written_config(config: LoraConfig, base: str) -> dict[str, Any]:
         "base_model_name_or_path": base,
         "r": config.rank,
         "lora_alpha": int(config.alpha) if config.alpha == int(config.alpha) else config.alpha,
-        "lora_dropout": 0.0,
         "target_modules": list(config.targets),
-        "bias": "none",
-        "fan_in_fan_out": False,
-        "use_dora": False,
-        "use_rslora": False,
-        "modules_to_save": None,
-        "rank_pattern": {},
-        "alpha_pattern": {},
-        "layers_to_transform": None,
-        "init_lora_weights": True,
-        "inference_mode": True,
     }
 
 
@@ -158,7 +147,7 @@ def _read(path: str | os.PathLike) -> tuple[SafetensorsSource, LoraConfig]:
         values = check(stored, FIELDS, required=("peft_type", "r"), unsupported=UNSUPPORTED)
     weights = SafetensorsSource(folder, WEIGHTS_FILE)
     present = set()
-    for name in sorted(weights.names()):
+    for name in sorted(weights.shapes):
         match = _TENSOR.fullmatch(name)
         if match is None:
             raise DataError(
@@ -225,16 +214,15 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
     dtype = jnp.promote_types(model.embed[...].dtype, jnp.float32)
     values = {}
     for name in names:
-        parts = [_finite(weights, _tensor_name(name, layer)).T for layer in layers]
+        parts = []
+        for layer in layers:
+            tensor = _tensor_name(name, layer)
+            part = weights.read(tensor)
+            if not np.isfinite(part).all():
+                raise DataError(
+                    f"{weights.file(tensor)}: tensor {tensor} contains values that are not finite:"
+                    " copy or train the adapter again"
+                )
+            parts.append(part.T)
         values[name] = jnp.asarray(np.stack(parts), dtype)
     model.layers.add_lora(config, values)
-
-
-def _finite(weights: SafetensorsSource, tensor: str) -> np.ndarray:
-    value = weights.read(tensor)
-    if not np.isfinite(value).all():
-        raise DataError(
-            f"{weights.file(tensor)}: tensor {tensor} contains values that are not finite: copy or"
-            " train the adapter again"
-        )
-    return value

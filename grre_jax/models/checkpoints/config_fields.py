@@ -12,9 +12,6 @@ _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads
 REQUIRED = (*_SIZES, "num_hidden_layers")
 
 Names = tuple[str, ...] | None
-_Implementation = Literal[
-    "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"
-]
 NAMES = {"architectures": Names, "model_type": str | None}
 # Domains of the fields that determine a model, in all families; `family_table` has those of each. A
 # `Literal` of one value is an option that the model lacks, at the value that disables it.
@@ -32,7 +29,6 @@ READ = {
     "bos_token_id": Count | None,
     "is_causal": Literal[True],
     "partial_rotary_factor": rope_fields.RotaryShare,
-    **dict.fromkeys(("attn_implementation", "_attn_implementation"), _Implementation | None),
 }
 # Options that the models lack: any value but null, false, 0 and empty ones is refused.
 UNSUPPORTED = (
@@ -40,55 +36,48 @@ UNSUPPORTED = (
     " tie_encoder_decoder cross_attention_hidden_size pruned_heads use_mrope rope_interleaved"
     " use_bidirectional_attention sliding_window use_sliding_window mlp_only_layers clip_qkv"
 ).split()
-# Of a Gemma3ForConditionalGeneration: the fields beside the text model's, and what transformers
-# takes for those that its text_config leaves out.
-_SHARED = ("architectures", "tie_word_embeddings", "eos_token_id", "bos_token_id")
-MULTIMODAL = {
-    **{name: READ[name] for name in _SHARED},
-    "model_type": Literal["gemma3"],
-    "text_config": dict,
-    **dict.fromkeys(
-        "vision_config boi_token_index eoi_token_index image_token_index mm_tokens_per_image"
-        " boi_token_id eoi_token_id image_token_id processor_class".split(),
-        Any,
-    ),
-}
+# Of a Gemma3ForConditionalGeneration: the fields that are not of the text model, and what
+# transformers takes for those of the text model that its text_config leaves out.
+OF_IMAGES = (
+    "architectures model_type text_config vision_config boi_token_index eoi_token_index"
+    " image_token_index mm_tokens_per_image boi_token_id eoi_token_id image_token_id"
+    " processor_class"
+).split()
 TEXT_DEFAULTS = {"model_type": "gemma3_text", "vocab_size": 262_208, "num_attention_heads": 8}
 # Fields that do not change the output of a model, and why. Any value is accepted.
-HARMLESS = {
-    "names the origin of the file": (
-        "_name_or_path name_or_path _commit_hash transformers_version transformers.js_config"
-        " model_name unsloth_fixed unsloth_version is_llama_config finetuning_task tokenizer_class"
-        " task_specific_params"
-    ),
-    "selects the outputs and caches of transformers": (
-        "output_attentions output_hidden_states return_dict use_return_dict use_cache"
-        " cache_implementation torchscript tie_last_hidden_states tf_legacy_loss"
-        " gradient_checkpointing _attn_implementation_autoset _flash_attn_2_enabled"
-        " experts_implementation keys_to_ignore_at_inference"
-    ),
-    "belongs to classification heads, which these architectures lack": (
-        "id2label label2id num_labels problem_type classifier_dropout"
-    ),
-    "is the dtype of the stored tensors, whose files state it": ("dtype torch_dtype use_bfloat16"),
-    "is for training, whose forward pass draws nothing here": (
-        "initializer_range attention_dropout embd_pdrop resid_pdrop residual_dropout"
-        " neftune_noise_alpha router_aux_loss_coef router_jitter_noise output_router_logits"
-    ),
-    "is padding, which is masked": "pad_token_id",
-    "has no effect in these architectures (to transformers 5.23)": (
-        "pretraining_tp chunk_size_feed_forward is_decoder attn_logit_softcapping"
-        " _sliding_window_pattern max_sequence_length model_max_length tokenizer_model_max_length"
-    ),
-    "is a default of generate(), in place of which a run has its own sampling settings": (
-        "assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens"
-        " decoder_start_token_id diversity_penalty do_sample early_stopping"
-        " encoder_no_repeat_ngram_size encoder_repetition_penalty epsilon_cutoff eta_cutoff"
-        " exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id length_penalty"
-        " max_length max_new_tokens min_length no_repeat_ngram_size num_assistant_tokens"
-        " num_assistant_tokens_schedule num_beam_groups num_beams num_return_sequences"
-        " output_scores prefix remove_invalid_values repetition_penalty return_dict_in_generate"
-        " sep_token_id suppress_tokens target_lookbehind temperature top_k top_p typical_p"
-    ),
-}
-UNUSED = dict.fromkeys(" ".join(HARMLESS.values()).split(), Any)
+HARMLESS = (
+    # Names the origin of the file.
+    " _name_or_path name_or_path _commit_hash transformers_version transformers.js_config"
+    " model_name unsloth_fixed unsloth_version is_llama_config finetuning_task"
+    " tokenizer_class task_specific_params"
+    # Selects the outputs and caches of transformers.
+    " output_attentions output_hidden_states return_dict use_return_dict use_cache"
+    " cache_implementation torchscript tie_last_hidden_states tf_legacy_loss"
+    " gradient_checkpointing _attn_implementation_autoset _flash_attn_2_enabled"
+    " experts_implementation attn_implementation _attn_implementation"
+    " keys_to_ignore_at_inference"
+    # Belongs to classification heads, which these architectures lack.
+    " id2label label2id num_labels problem_type classifier_dropout"
+    # Is the dtype of the stored tensors, whose files state it.
+    " dtype torch_dtype use_bfloat16"
+    # Is for training, whose forward pass draws nothing here.
+    " initializer_range attention_dropout embd_pdrop resid_pdrop residual_dropout"
+    " neftune_noise_alpha router_aux_loss_coef router_jitter_noise output_router_logits"
+    # Is padding, which is masked.
+    " pad_token_id"
+    # Has no effect in these architectures (to transformers 5.23).
+    " pretraining_tp chunk_size_feed_forward is_decoder attn_logit_softcapping"
+    " _sliding_window_pattern max_sequence_length model_max_length"
+    " tokenizer_model_max_length"
+    # Is a default of generate(), in place of which a run has its own sampling settings.
+    " assistant_confidence_threshold assistant_lookbehind bad_words_ids"
+    " begin_suppress_tokens decoder_start_token_id diversity_penalty do_sample"
+    " early_stopping encoder_no_repeat_ngram_size encoder_repetition_penalty epsilon_cutoff"
+    " eta_cutoff exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id"
+    " length_penalty max_length max_new_tokens min_length no_repeat_ngram_size"
+    " num_assistant_tokens num_assistant_tokens_schedule num_beam_groups num_beams"
+    " num_return_sequences output_scores prefix remove_invalid_values repetition_penalty"
+    " return_dict_in_generate sep_token_id suppress_tokens target_lookbehind temperature"
+    " top_k top_p typical_p"
+).split()
+UNUSED = dict.fromkeys(HARMLESS, Any)

@@ -25,7 +25,7 @@ TOKENIZER_FILES = (
     "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json"
     " merges.txt tokenizer.model chat_template.jinja chat_template.json"
 ).split()
-MAX_FILE_BYTES = 5 << 30  # of tensors in one file
+MAX_FILE_BYTES = 1 << 30  # of tensors in one file, which the host holds
 
 
 def save(
@@ -38,8 +38,8 @@ def save(
 
     It contains config.json, generation_config.json, the weights as safetensors in the dtype of the
     parameters, and the files of the tokenizer. Special ids that the model lacks (pad, bos) come
-    from the tokenizer's folder. The folder is created atomically, and the host has one tensor at a
-    time in memory. All processes call this, and the first writes.
+    from the tokenizer's folder. The folder is created atomically, and the host has the tensors
+    of one file at a time in memory. All processes call this, and the first writes.
 
     Args:
         model: the model; low-rank terms are merged into their projections.
@@ -101,9 +101,7 @@ def _write(
     special = {field: values[field] for field in ("bos_token_id", "eos_token_id")}
     generation |= {field: ids for field, ids in special.items() if ids is not None}
     values["bos_token_id"] = generation.get("bos_token_id")
-    tensors = streaming.stored_shapes(model.config, arrays)
-    values_of = (value for _, value in stored)
-    write_files(folder, tensors, values_of, MAX_FILE_BYTES)
+    write_files(folder, stored, MAX_FILE_BYTES)
     for name, content in (("config", values), ("generation_config", generation)):
         text = json.dumps(content, indent=2) + "\n"
         (folder / f"{name}.json").write_text(text, encoding="utf-8")

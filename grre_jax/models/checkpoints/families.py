@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,22 +60,25 @@ def is_multimodal(values: dict[str, Any]) -> bool:
     return named == [MULTIMODAL] if named else values.get("model_type") == "gemma3"
 
 
-def text_tensors(names: Iterable[str]) -> dict[str, str]:
-    """Returns the tensors of the text model of a model of text and images: stored name by name."""
-    return {
-        own + name.removeprefix(stored): name
-        for name in names
-        for stored, own in _TEXT_PREFIXES.items()
-        if name.startswith(stored)
-    }
+def text_tensor(stored: str) -> str | None:
+    """Returns the name of a tensor in the text model of a model of text and images; None for one of
+    another part.
+    """
+    for prefix, own in _TEXT_PREFIXES.items():
+        if stored.startswith(prefix):
+            return own + stored.removeprefix(prefix)
+    return None
 
 
 def _text_values(values: dict[str, Any]) -> dict[str, Any]:
     """Returns the fields of the text model of a model of text and images."""
-    values = _checked(values, config_fields.MULTIMODAL, ("text_config",))
-    shared = ("eos_token_id", "bos_token_id", "tie_word_embeddings")
-    own = {name: values[name] for name in shared if values.get(name) is not None}
-    return config_fields.TEXT_DEFAULTS | values["text_config"] | own
+    text = checked("text_config", dict, values.get("text_config"))
+    shared = {
+        name: value
+        for name, value in values.items()
+        if value is not None and name not in config_fields.OF_IMAGES
+    }
+    return config_fields.TEXT_DEFAULTS | text | shared
 
 
 def tensor_name(piece: str, layer: int | None = None, config: ModelConfig | None = None) -> str:
@@ -97,37 +99,6 @@ def tensor_name(piece: str, layer: int | None = None, config: ModelConfig | None
     return f"model.layers.{layer}.{names[parameter].replace('*', expert)}"
 
 
-def fused(
-    config: ModelConfig, items: Iterable[tuple[str, Any]], join: Callable[[list[Any]], Any]
-) -> Iterator[tuple[str, Any]]:
-    """Joins what belongs to the parts of the tensors that the family stores as one.
-
-    Args:
-        config: the shape of the model.
-        items: (name of a tensor, value), the parts of a fused tensor in their order.
-        join: of the values of the parts.
-
-    Yields:
-        (name of a stored tensor, value), a fused one at the place of its last part.
-    """
-    whole_of = {
-        f".{LAYER_NAMES[part]}": (f".{whole}", len(parts))
-        for whole, parts in FAMILIES[config.family].fused.items()
-        for part in parts
-    }
-    waiting: dict[str, list[Any]] = {}
-    for name, value in items:
-        part = next((part for part in whole_of if name.endswith(part)), None)
-        if part is None:
-            yield name, value
-            continue
-        ending, count = whole_of[part]
-        whole = name.removesuffix(part) + ending
-        waiting.setdefault(whole, []).append(value)
-        if len(waiting[whole]) == count:
-            yield whole, join(waiting.pop(whole))
-
-
 def _family(values: dict[str, Any]) -> Family:
     """Returns the family that model_type names, or architectures if it is absent."""
     named, kind = (
@@ -140,14 +111,6 @@ def _family(values: dict[str, Any]) -> Family:
             return family
     supported = ", ".join((*(row.architecture for row in FAMILIES.values()), MULTIMODAL))
     raise ConfigError("architectures and model_type", f"those of one of {supported}", [named, kind])
-
-
-def _checked(
-    values: dict[str, Any], fields: dict[str, Any], required: tuple[str, ...]
-) -> dict[str, Any]:
-    unsupported = config_fields.UNSUPPORTED
-    fields = config_fields.UNUSED | fields
-    return check(values, fields, required=required, unsupported=unsupported)
 
 
 def _layers(values: dict[str, Any], row: Row) -> dict[str, Any]:
@@ -164,7 +127,6 @@ def _layers(values: dict[str, Any], row: Row) -> dict[str, Any]:
         rotates = slides
     if any(slides) and not window:
         field = "sliding_window and use_sliding_window"
-        field = field if row.windows == "chosen" else "sliding_window"
         raise ConfigError(field, "a window for the layers with sliding_attention", None)
     return {
         "sliding_window": window if any(slides) else 0,
@@ -218,14 +180,11 @@ def _special_ids(values: dict[str, Any], generation: dict[str, Any] | None) -> d
     """Returns eos_ids and bos_id; generation_config.json takes precedence over config.json."""
     found: dict[str, Any] = {}
     for field in ("eos_token_id", "bos_token_id"):
-        name = f"{field} of generation_config.json"
         ids = (generation or {}).get(field)
-        if ids is None:
-            name = field
-            ids = values.get(field)
+        ids = values.get(field) if ids is None else ids
         found[field] = [] if ids is None else [ids] if isinstance(ids, int) else ids
         if any(i >= values["vocab_size"] for i in found[field]):
-            raise ConfigError(name, f"token ids below vocab_size={values['vocab_size']}", ids)
+            raise ConfigError(field, f"token ids below vocab_size={values['vocab_size']}", ids)
     bos = found["bos_token_id"]
     return {"eos_ids": tuple(found["eos_token_id"]), "bos_id": bos[0] if bos else None}
 
@@ -260,7 +219,12 @@ def config_from_dict(
             values = _text_values(values)
         family = _family(values)
         row = FAMILIES[family]
-        stored = _checked(values, config_fields.READ | row.fields, config_fields.REQUIRED)
+        stored = check(
+            values,
+            config_fields.UNUSED | config_fields.READ | row.fields,
+            required=config_fields.REQUIRED,
+            unsupported=config_fields.UNSUPPORTED,
+        )
         for alias, field in row.aliases.items():
             if alias in stored and stored.setdefault(field, stored[alias]) != stored[alias]:
                 raise ConfigError(alias, f"{field}={stored[field]}, or none", stored[alias])

@@ -37,8 +37,8 @@ class Row:
         local_theta: that of sliding layers with a base of their own; 0 if they have none.
         share: part of a head that is rotated if the field is absent; None if always the whole.
         scalings: kinds of scaling of the rotary frequencies.
-        names: tensors of a layer with other names than `families.LAYER_NAMES`.
-        fused: tensors of a layer that are the rows of several projections.
+        names: tensors of a layer with other names than `families.LAYER_NAMES`; projections with
+            one name are rows of one tensor, in the order of the model.
         width: field of the width of a SwiGLU.
         aliases: fields by other names that files have for them.
         written: fields that are written for programs that need them.
@@ -57,7 +57,6 @@ class Row:
     share: float | None = None
     scalings: tuple[str, ...] = _SCALINGS
     names: dict[str, str] = dataclasses.field(default_factory=dict)
-    fused: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     width: str = "intermediate_size"
     aliases: dict[str, str] = dataclasses.field(default_factory=dict)
     written: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -118,7 +117,13 @@ _QKV_BIAS = {"qkv_bias": "attention_bias"}
 _NO_PAD = {"pad_token_id": None}
 _EXPERTS = {"num_experts": "num_experts", "experts_per_token": "num_experts_per_tok"}
 _MIXTURE = {"num_experts": Positive, "num_experts_per_tok": Positive, "norm_topk_prob": bool}
-_GATE_UP = {"mlp.gate_up_proj.weight": ("gate_proj", "up_proj")}
+_MULTIPLIERS = {
+    "embedding_multiplier": "embedding_multiplier",
+    "residual_multiplier": "residual_multiplier",
+    "attention_multiplier": "attention_multiplier",
+    "logit_divisor": "logits_scaling",
+}
+_GATE_UP = dict.fromkeys(("gate_proj", "up_proj"), "mlp.gate_up_proj.weight")
 _GLM = Row(
     "GlmForCausalLM",
     {"interleaved_rotary": True},
@@ -132,7 +137,7 @@ _GLM = Row(
         "attention_bias": True,
     },
     share=0.5,
-    fused=_GATE_UP,
+    names=_GATE_UP,
     written=_NO_PAD,
 )
 
@@ -235,7 +240,7 @@ FAMILIES: dict[Family, Row] = {
         "all",
         share=1.0,
         scalings=(),
-        fused={"self_attn.qkv_proj.weight": ("q_proj", "k_proj", "v_proj")} | _GATE_UP,
+        names=dict.fromkeys(("q_proj", "k_proj", "v_proj"), "self_attn.qkv_proj.weight") | _GATE_UP,
         written=_NO_PAD,
     ),
     "glm": _GLM,
@@ -243,7 +248,8 @@ FAMILIES: dict[Family, Row] = {
         _GLM,
         architecture="Glm4ForCausalLM",
         fixed=_GLM.fixed | {"post_norms": True},
-        names={
+        names=_GATE_UP
+        | {
             "mlp_norm": "post_attention_layernorm.weight",
             "post_attn_norm": "post_self_attn_layernorm.weight",
             "post_mlp_norm": "post_mlp_layernorm.weight",
@@ -251,31 +257,9 @@ FAMILIES: dict[Family, Row] = {
     ),
     "granite": Row(
         "GraniteForCausalLM",
-        options=_BIASES
-        | {
-            "embedding_multiplier": "embedding_multiplier",
-            "residual_multiplier": "residual_multiplier",
-            "attention_multiplier": "attention_multiplier",
-            "logit_divisor": "logits_scaling",
-        },
-        fields=_SILU
-        | _KV
-        | dict.fromkeys(
-            (
-                "embedding_multiplier",
-                "residual_multiplier",
-                "attention_multiplier",
-                "logits_scaling",
-            ),
-            AboveZero,
-        ),
-        defaults={
-            "max_position_embeddings": 2048,
-            "embedding_multiplier": 1.0,
-            "residual_multiplier": 1.0,
-            "attention_multiplier": 1.0,
-            "logits_scaling": 1.0,
-        },
+        options=_BIASES | _MULTIPLIERS,
+        fields=_SILU | _KV | dict.fromkeys(_MULTIPLIERS.values(), AboveZero),
+        defaults={"max_position_embeddings": 2048} | dict.fromkeys(_MULTIPLIERS.values(), 1.0),
     ),
     "gemma2": dataclasses.replace(_GEMMA2, fixed=_GEMMA_FIXED | {"post_norms": True}),
     "vaultgemma": dataclasses.replace(

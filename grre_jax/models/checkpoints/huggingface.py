@@ -24,7 +24,6 @@ from grre_jax.models.checkpoints import families, streaming
 from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import Transformer
-from grre_jax.parallel import mesh as meshes
 
 ADAPTER_CONFIG = "adapter_config.json"  # PEFT's; adapters.py reads it
 _log = logging.getLogger(__name__)
@@ -125,25 +124,20 @@ def load(
     """
     folder = Path(path)
     config = load_config(folder)
-    source = SafetensorsSource(folder)
+    rename = None
     if families.is_multimodal(read_object(folder / "config.json")):
         _log.warning("%s: the text model is loaded, without the vision tower", folder)
-        source = source.renamed(families.text_tensors(source.names()))
+        rename = families.text_tensor
+    source = SafetensorsSource(folder, rename=rename)
     options = {"dtype": dtype, "compute_dtype": compute_dtype, "remat": remat}
     graph, state = nnx.split(
         nnx.eval_shape(lambda: Transformer(config, rngs=nnx.Rngs(0), **options))
     )
-    variables = nnx.to_flat_state(state)
-    _check(config, source, {_dotted(keys): variable for keys, variable in variables})
-    source = streaming.unfused(config, source)
-    loaded = []
-    for keys, variable in variables:
-        own = {keys[-1]: jax.ShapeDtypeStruct(variable.shape, dtype)}
-        sharding = None if mesh is None else meshes.tree_shardings(own, mesh)[keys[-1]]
-        value = streaming.load_parameter(
-            config, _dotted(keys), variable.shape, dtype, source, sharding
-        )
-        loaded.append((keys, variable.replace(value)))
+    variables = {_dotted(keys): (keys, x) for keys, x in nnx.to_flat_state(state)}
+    shapes = {name: x.shape for name, (_, x) in variables.items()}
+    _check(config, source, shapes)
+    values = streaming.load_parameters(config, shapes, dtype, source, mesh)
+    loaded = [(keys, x.replace(values[name])) for name, (keys, x) in variables.items()]
     return nnx.merge(graph, nnx.from_flat_state(loaded))
 
 
@@ -153,34 +147,29 @@ def locate(path: Path) -> Path:
     Raises:
         DataError: the path is not a folder, contains no checkpoint, or an adapter.
     """
-    try:
-        found = {file.name for file in path.iterdir()}
-    except (OSError, ValueError) as error:  # ValueError: a null byte
-        raise DataError(
-            f"{path}: expected a folder with config.json and .safetensors files ({error}): give"
-            " one, or download one with `grre fetch REPO`"
-        ) from error
-    if ADAPTER_CONFIG in found:
+    if (path / ADAPTER_CONFIG).is_file():
         # transformers would load the base that the adapter names, and add the adapter to it.
         raise DataError(
             f"{path} contains {ADAPTER_CONFIG}, so it is an adapter, not a model: give a folder"
             " with the base model alone, and the adapter in a separate one as --model.adapter"
         )
-    if "config.json" not in found:
+    if not (path / "config.json").is_file():
         raise DataError(
-            f"{path}: config.json is missing: give a Hugging Face folder (config.json and"
-            " .safetensors files)"
+            f"{path}: expected a folder with config.json and .safetensors files: give one, or"
+            " download one with `grre fetch REPO`"
         )
     return path
 
 
-def _check(config: ModelConfig, source: SafetensorsSource, variables: dict[str, Any]) -> None:
+def _check(
+    config: ModelConfig, source: SafetensorsSource, shapes: dict[str, tuple[int, ...]]
+) -> None:
     """Raises DataError if a tensor is missing, unexpected or of the wrong shape."""
-    expected = {name: x.shape for name, x in streaming.stored_shapes(config, variables).items()}
+    expected = streaming.stored_shapes(streaming.stored_pieces(config, shapes))
     head, embed = families.TOP_NAMES["head"], families.TOP_NAMES["embed"]
     # A tied checkpoint may store the head too, if it is the embedding.
-    tied = {head} & source.names() if config.tie_embeddings else set()
-    buffers = filter(families.IGNORED.fullmatch, source.names())
+    tied = {head} & source.shapes.keys() if config.tie_embeddings else set()
+    buffers = filter(families.IGNORED.fullmatch, source.shapes)
     remedy = "take config.json and all weight files from one checkpoint"
     source.check(expected, remedy, {*tied, *buffers})
     if tied and not np.array_equal(source.read(head), source.read(embed)):

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.sharding import Sharding
 from jaxtyping import Array
 
 from grre_jax.models import lora
 from grre_jax.models.checkpoints import layout
-from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import MATRICES, Transformer, join_groups
 
 
@@ -38,30 +33,23 @@ def merged(model: Transformer) -> Transformer:
             for p in names
             if hasattr(layers, f"{p}_lora_a")
         }
-        if factors:
-            weight = getattr(layers, parameter)[...]
-            add = _add(model.lora.scale, config, tuple(names), weight.sharding)
-            setattr(layers, parameter, nnx.Param(add(weight, factors)))
+        if not factors:
+            continue
+
+        def add(weight: Array, factors: dict[str, tuple[Array, Array]], names=names) -> Array:
+            parts = [
+                jnp.matmul(*factors[name], precision="highest")
+                if name in factors
+                else jnp.zeros((*weight.shape[:2], lora.sizes(config, name)[1]), jnp.float32)
+                for name in names
+            ]
+            delta = join_groups(config, *parts) if len(parts) > 1 else parts[0]
+            return (weight.astype(delta.dtype) + model.lora.scale * delta).astype(weight.dtype)
+
+        weight = getattr(layers, parameter)[...]
+        add = jax.jit(add, out_shardings=weight.sharding)
+        setattr(layers, parameter, nnx.Param(add(weight, factors)))
     for name in lora.parameter_names(config, model.lora):
         delattr(layers, name)
     layers.lora = None
     return result
-
-
-@cache
-def _add(scale: float, config: ModelConfig, names: tuple[str, ...], sharding: Sharding) -> Any:
-    """Returns a program for weight + scale * A @ B of all layers; several projections are joined as
-    in the fused product.
-    """
-
-    def add(weight: Array, factors: dict[str, tuple[Array, Array]]) -> Array:
-        parts = [
-            jnp.matmul(*factors[name], precision="highest")
-            if name in factors
-            else jnp.zeros((*weight.shape[:2], lora.sizes(config, name)[1]), jnp.float32)
-            for name in names
-        ]
-        delta = join_groups(config, *parts) if len(parts) > 1 else parts[0]
-        return (weight.astype(delta.dtype) + scale * delta).astype(weight.dtype)
-
-    return jax.jit(add, out_shardings=sharding)

@@ -39,7 +39,7 @@ _YARN = {
 _OF_KIND = {"default": {}, "linear": _LINEAR, "llama3": _LLAMA3, "yarn": _YARN}
 
 _Kind = Literal["default", "linear", "llama3", "yarn"]
-Objects = dict[str, dict[str, Any]]  # of rotary fields, by name
+Objects = dict[str, dict[str, Any]]  # of rotary fields, by the prefix of their names
 
 
 def read(
@@ -69,23 +69,22 @@ def read(
             # it.
             raise ConfigError("rope_scaling.type", "rope_type in its place", scaling["type"])
         check(parameters, dict.fromkeys((_FULL, _LOCAL), dict | None), f"{name}.")
-        local = {f"{name}.{_LOCAL}": parameters.get(_LOCAL) or {}}
+        local = {f"{name}.{_LOCAL}.": parameters.get(_LOCAL) or {}}
         if (scaled := _scaling(local, values)) is not None:
             raise ConfigError(f"{name}.{_LOCAL}", "no scaling in sliding layers", scaled.kind)
-        older = "rope_local_base_freq"
-        thetas = {older: values[older]} if older in values else {}
-        local_theta = _agreed(_thetas(local) | thetas, local_theta)
+        older = {"rope_local_base_freq": values.get("rope_local_base_freq")}
+        local_theta = _agreed(_field(local, "rope_theta") | older, local_theta)
         parameters = parameters.get(_FULL) or {}
         name = f"{name}.{_FULL}"
-    objects = {name: parameters, "rope_scaling": scaling}
+    objects = {f"{name}.": parameters, "rope_scaling.": scaling}
     found = _scaling(objects, values)
     # transformers reads it for these alone; folders without scaling carry it too.
     reads_original = found is not None and ORIGINAL in _OF_KIND[found.kind]
     if reads_original and values.get(ORIGINAL) not in (None, found.original_positions):
         domain = f"{found.original_positions}, as in the scaling"
         raise ConfigError(ORIGINAL, domain, values[ORIGINAL])
-    found_theta = _agreed(_thetas(objects | {"": values}), theta)
-    return found_theta, found, local_theta if layered else 0.0
+    theta = _agreed(_field(objects | {"": values}, "rope_theta"), theta)
+    return float(theta), found, float(local_theta) if layered else 0.0
 
 
 def rotary_share(values: dict[str, Any], default: float | None) -> float:
@@ -103,38 +102,35 @@ def rotary_share(values: dict[str, Any], default: float | None) -> float:
         rope = values.get(name) or {}
         objects |= {f"{name}.": rope}
         objects |= {f"{name}.{kind}.": rope.get(kind) or {} for kind in (_FULL, _LOCAL)}
-    found = {f"{name}{PARTIAL}": rope[PARTIAL] for name, rope in objects.items() if PARTIAL in rope}
-    found = {name: share for name, share in found.items() if share is not None}
-    if default is None:
-        for name, share in found.items():
-            if share != 1:
-                raise ConfigError(name, "1: this family rotates whole heads", share)
+    found = _field(objects, PARTIAL)
+    for name, share in found.items():
+        if default is None and share not in (None, 1):
+            raise ConfigError(name, "1: this family rotates whole heads", share)
     # In transformers null is the whole head, also where an absent field is a part of it (GLM).
     return _agreed(found, 1.0 if PARTIAL in values else default or 1.0)
 
 
-def _thetas(objects: Objects) -> dict[str, float]:
-    """Returns the bases by field; "" is the file's top level."""
-    return {
-        f"{key}.rope_theta".lstrip("."): float(rope["rope_theta"])
-        for key, rope in objects.items()
-        if "rope_theta" in rope
-    }
+def _field(objects: Objects, field: str) -> dict[str, Any]:
+    """Returns a field of several objects by its whole name."""
+    return {f"{prefix}{field}": rope.get(field) for prefix, rope in objects.items()}
 
 
 def _agreed(found: dict[str, Any], default: Any) -> Any:
-    """Returns the common value of several fields; the default without fields."""
-    (one, value), *others = [*found.items()] or [("", default)]
-    for other, second in others:
-        if second != value:
-            raise ConfigError(f"{one} and {other}", "the same value", [value, second])
-    return value
+    """Returns the common value of several fields; the default if all are None."""
+    names = [name for name, value in found.items() if value is not None]
+    for name in names[1:]:
+        if found[name] != found[names[0]]:
+            pair = [found[names[0]], found[name]]
+            raise ConfigError(f"{names[0]} and {name}", "the same value", pair)
+    return found[names[0]] if names else default
 
 
 def _scaling(objects: Objects, values: dict[str, Any]) -> RopeScaling | None:
     """Returns the common scaling of objects of rotary fields; None for none."""
-    found = {key: _scaling_of(rope, values, f"{key}.") for key, rope in objects.items() if rope}
-    return _agreed(found, None)
+    found = {_scaling_of(rope, values, prefix) for prefix, rope in objects.items() if rope}
+    if len(found) > 1:
+        raise ConfigError(" and ".join(objects), "the same scaling", [*objects.values()])
+    return found.pop() if found else None
 
 
 def _scaling_of(rope: dict[str, Any], values: dict[str, Any], prefix: str) -> RopeScaling | None:
@@ -150,24 +146,17 @@ def _scaling_of(rope: dict[str, Any], values: dict[str, Any], prefix: str) -> Ro
     if kind == "default":
         return None
     given = {name: found[name] for name in domains if found.get(name) is not None}
-    if kind == "yarn":
-        given["attention_factor"] = _attention_factor(given)
     if ORIGINAL in given:
         given["original_positions"] = given.pop(ORIGINAL)
+    mscale = given.pop("mscale", 0)
+    all_dim = given.pop("mscale_all_dim", 0)
+    if kind == "yarn":
+        growth = 0.1 * math.log(max(1, given["factor"]))
+        factor = growth + 1
+        if mscale and all_dim:
+            factor = (mscale * growth + 1) / (all_dim * growth + 1)
+        given.setdefault("attention_factor", factor)
     return RopeScaling(kind, **given)
-
-
-def _attention_factor(given: dict[str, Any]) -> float:
-    """Returns yarn's factor of cosines and sines; removes the fields that it follows from."""
-    stored, mscale, all_dim = (
-        given.pop(name, None) for name in ("attention_factor", "mscale", "mscale_all_dim")
-    )
-    growth = 0.1 * math.log(max(1, given["factor"]))
-    if stored is not None:
-        return stored
-    if mscale and all_dim:
-        return (mscale * growth + 1) / (all_dim * growth + 1)
-    return growth + 1
 
 
 def write(config: ModelConfig, *, layered: bool, partial: bool = False) -> dict[str, Any]:
@@ -178,22 +167,17 @@ def write(config: ModelConfig, *, layered: bool, partial: bool = False) -> dict[
         layered: see `read`.
         partial: the family may rotate a part of each head.
     """
-    scaling: dict[str, Any] = {}
-    scaled = config.rope_scaling is not None
-    if config.rope_scaling is not None:
-        s = config.rope_scaling
-        scaling = {
-            "rope_type": s.kind,
-            **{n: getattr(s, n) for n in _OF_KIND[s.kind] if hasattr(s, n)},
-        }
-        if ORIGINAL in _OF_KIND[s.kind]:
-            scaling[ORIGINAL] = s.original_positions
-    if partial:
-        scaling |= {PARTIAL: config.rotary_share}
-    old = {"rope_theta": config.rope_theta} | ({"rope_scaling": scaling} if scaled else {})
-    if partial:
-        old[PARTIAL] = config.rotary_share
-    full = {"rope_type": "default", "rope_theta": config.rope_theta} | scaling
+    rope: dict[str, Any] = {"rope_type": "default"}
+    scaling = config.rope_scaling
+    if scaling is not None:
+        names = _OF_KIND[scaling.kind]
+        rope = {n: getattr(scaling, n) for n in names if hasattr(scaling, n)}
+        rope |= {"rope_type": scaling.kind}
+        rope |= {ORIGINAL: scaling.original_positions} if ORIGINAL in names else {}
+    share = {PARTIAL: config.rotary_share} if partial else {}
+    theta = {"rope_theta": config.rope_theta}
+    old = theta | share | ({"rope_scaling": rope | share} if scaling is not None else {})
+    full = rope | share | theta
     if not layered:
         return old | {"rope_parameters": full}
     local = config.local_rope_theta or config.rope_theta

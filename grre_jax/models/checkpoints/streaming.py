@@ -7,70 +7,121 @@ layers in memory. Export takes the same way back.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec as P, Sharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P, Sharding
 from jaxtyping import Array
 
 from grre_jax.errors import DataError
-from grre_jax.models import lora
 from grre_jax.models.checkpoints import families, layout
-from grre_jax.models.checkpoints.family_table import FAMILIES
 from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
 from grre_jax.models.config import ModelConfig
+from grre_jax.parallel import mesh as meshes
 
 
-def _split_name(name: str) -> tuple[str, bool]:
-    """Returns the name within its block, and True if the parameter has a layer axis."""
-    return name.removeprefix("layers."), name.startswith("layers.")
+class Piece(NamedTuple):
+    """A piece of a parameter, as rows of a stored tensor.
+
+    Attributes:
+        parameter: its name ("embed", "layers.qkv_proj", ...).
+        layer: index of the layer; None for a parameter outside the layers.
+        tensor: name of the stored tensor.
+        start: first row.
+        shape: of these rows.
+    """
+
+    parameter: str
+    layer: int | None
+    tensor: str
+    start: int
+    shape: tuple[int, ...]
 
 
-def load_parameter(
-    config: ModelConfig,
-    name: str,
-    shape: tuple[int, ...],
-    dtype: Any,
-    source: SafetensorsSource,
-    sharding: NamedSharding | None,
-) -> Array:
-    """Loads a parameter of the model.
+def stored_pieces(config: ModelConfig, shapes: dict[str, tuple[int, ...]]) -> list[Piece]:
+    """Returns the pieces of parameters in the order of an export: those without layers, then by
+    layer.
 
     Args:
         config: the shape of the model.
-        name: of the parameter ("embed", "layers.qkv_proj", ...).
-        shape: of the parameter.
+        shapes: of the parameters by name.
+    """
+    pieces = []
+    rows: Counter[str] = Counter()
+    for layer in (None, *range(config.num_layers)):
+        for name, shape in shapes.items():
+            parameter = name.removeprefix("layers.")
+            if (layer is None) != (parameter == name):
+                continue
+            whole = shape if layer is None else shape[1:]
+            for piece, stored in layout.stored_shapes(config, parameter, whole).items():
+                tensor = families.tensor_name(piece, layer, config)
+                pieces.append(Piece(name, layer, tensor, rows[tensor], stored))
+                rows[tensor] += stored[0]
+    return pieces
+
+
+def stored_shapes(pieces: list[Piece]) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of the stored tensors by name."""
+    # The last piece of a tensor ends with it.
+    return {p.tensor: (p.start + p.shape[0], *p.shape[1:]) for p in pieces}
+
+
+def load_parameters(
+    config: ModelConfig,
+    shapes: dict[str, tuple[int, ...]],
+    dtype: Any,
+    source: SafetensorsSource,
+    mesh: Mesh | None,
+) -> dict[str, Array]:
+    """Loads parameters.
+
+    Args:
+        config: the shape of the model.
+        shapes: of the parameters by name.
         dtype: the tensors are cast to it.
         source: the checkpoint.
-        sharding: of the parameter; the default device if None.
+        mesh: the parameters are laid out over it; the default device if None.
 
     Raises:
         DataError: a value is not finite, as stored or in `dtype`. Names the folder and the
             parameter.
     """
-    parameter, layered = _split_name(name)
-    shardings: list[Sharding | None] = [None] * len(layout.pieces(config, parameter))
-    if sharding is not None:
-        spec = (*sharding.spec, *(None,) * (len(shape) - len(sharding.spec)))
-        specs = layout.stored_specs(config, parameter, spec[1:] if layered else spec, sharding.mesh)
-        shardings = [NamedSharding(sharding.mesh, P(*one)) for one in specs]
-    value = jnp.zeros(shape, dtype, device=sharding) if layered else None
-    write = _write(config, parameter, jnp.dtype(dtype), sharding)
-    for _, layer, tensors in order(config, {name: shape}):
-        pieces = [_put(source, *piece) for piece in zip(tensors, shardings, strict=True)]
-        # Blocks, so that no layer is read while another one is in the host's memory, which the
-        # device may share.
-        value = jax.block_until_ready(write(value, pieces, layer))
-    if not bool(_all_finite(value)):
-        raise DataError(
-            f"{source.folder}: {name} contains values that are not finite in"
-            f" {jnp.dtype(dtype).name}: load the model in float32, or download the files again"
-        )
-    return value
+    values = {}
+    pieces = stored_pieces(config, shapes)
+    for name, shape in shapes.items():
+        parameter = name.removeprefix("layers.")
+        layered = parameter != name
+        sharding = None
+        shardings: list[Sharding | None] = [None] * len(layout.pieces(config, parameter))
+        if mesh is not None:
+            leaf = jax.ShapeDtypeStruct(shape, dtype)
+            sharding = meshes.tree_shardings({parameter: leaf}, mesh)[parameter]
+            axes = (*sharding.spec, *(None,) * (len(shape) - len(sharding.spec)))
+            axes = axes[1:] if layered else axes
+            specs = layout.stored_specs(config, parameter, axes, mesh)
+            shardings = [NamedSharding(mesh, P(*one)) for one in specs]
+        value = jnp.zeros(shape, dtype, device=sharding) if layered else None
+        write = _write(config, parameter, jnp.dtype(dtype), sharding)
+        own = [piece for piece in pieces if piece.parameter == name]
+        for layer, of_layer in groupby(own, key=lambda piece: piece.layer):
+            parts = [_put(source, *pair) for pair in zip(of_layer, shardings, strict=True)]
+            # Blocks, so that no layer is read while another one is in the host's memory, which the
+            # device may share.
+            value = jax.block_until_ready(write(value, parts, layer))
+        if not bool(_all_finite(value)):
+            raise DataError(
+                f"{source.folder}: {name} contains values that are not finite in"
+                f" {jnp.dtype(dtype).name}: load the model in float32, or download the files again"
+            )
+        values[name] = value
+    return values
 
 
 @jax.jit
@@ -78,12 +129,17 @@ def _all_finite(value: Array) -> Array:
     return jnp.isfinite(value).all()
 
 
-def _put(source: SafetensorsSource, tensor: str, sharding: Sharding | None) -> Array:
-    """Copies a tensor to its devices; each process reads the shards of its own."""
+def _put(source: SafetensorsSource, piece: Piece, sharding: Sharding | None) -> Array:
+    """Copies a piece to its devices; each process reads the shards of its own."""
+
+    def read(index: tuple[slice, ...]) -> np.ndarray:
+        first, end, _ = index[0].indices(piece.shape[0])
+        rows = slice(piece.start + first, piece.start + end)
+        return source.read(piece.tensor, (rows, *index[1:]))
+
     if sharding is None:
-        return jax.device_put(source.read(tensor))
-    shape = source.shape(tensor)
-    return jax.make_array_from_callback(shape, sharding, lambda index: source.read(tensor, index))
+        return jax.device_put(read((slice(None),)))
+    return jax.make_array_from_callback(piece.shape, sharding, read)
 
 
 @cache
@@ -113,90 +169,21 @@ def stored_tensors(
     Args:
         config: the shape of the model.
         arrays: the parameters by name.
-
-    Yields:
-        Names and tensors in the order of `stored_shapes`.
     """
-    return families.fused(config, _pieces(config, arrays), np.concatenate)
-
-
-def _pieces(config: ModelConfig, arrays: dict[str, Array]) -> Iterator[tuple[str, np.ndarray]]:
-    shapes = {name: array.shape for name, array in arrays.items()}
-    for name, layer, tensors in order(config, shapes):
-        parameter, _ = _split_name(name)
+    pieces = stored_pieces(config, {name: array.shape for name, array in arrays.items()})
+    shapes = stored_shapes(pieces)
+    parts: dict[str, list[np.ndarray]] = {}  # of tensors that are not complete
+    for (name, layer), several in groupby(pieces, key=lambda piece: piece[:2]):
         array = arrays[name]
         # A parameter that is sharded over several processes is gathered on each.
         whole = None if array.is_fully_addressable else NamedSharding(array.sharding.mesh, P())
-        pieces = _read_layer(config, parameter, whole)(array, layer)
-        for tensor in tensors:
-            yield tensor, np.asarray(pieces.pop(0))
-
-
-def stored_shapes(config: ModelConfig, arrays: dict[str, Any]) -> dict[str, jax.ShapeDtypeStruct]:
-    """Returns shape and dtype of a checkpoint's tensors by name, in the order of an export.
-
-    Args:
-        config: the shape of the model.
-        arrays: the parameters by name, or what has their shape and dtype.
-    """
-
-    def join(parts: list[jax.ShapeDtypeStruct]) -> jax.ShapeDtypeStruct:
-        rows = sum(part.shape[0] for part in parts)
-        return jax.ShapeDtypeStruct((rows, *parts[0].shape[1:]), parts[0].dtype)
-
-    pieces = (
-        (tensor, jax.ShapeDtypeStruct(shape, arrays[name].dtype))
-        for name, _, tensors in order(config, {name: x.shape for name, x in arrays.items()})
-        for tensor, shape in tensors.items()
-    )
-    return dict(families.fused(config, pieces, join))
-
-
-def unfused(config: ModelConfig, source: SafetensorsSource) -> SafetensorsSource:
-    """Returns the source with a tensor for each part of the fused ones, which it must have.
-
-    Args:
-        config: the shape of the model.
-        source: the checkpoint.
-    """
-    q, kv = lora.sizes(config, "q")[1], lora.sizes(config, "k")[1]
-    rows = {"q_proj": q, "k_proj": kv, "v_proj": kv}
-    parts: dict[str, tuple[str, int, int]] = {}
-    for whole, projections in FAMILIES[config.family].fused.items():
-        for layer in range(config.num_layers):
-            start = 0
-            for name in projections:
-                end = start + rows.get(name, config.intermediate_size)
-                stored = f"model.layers.{layer}.{whole}"
-                parts[families.tensor_name(name, layer, config)] = (stored, start, end)
-                start = end
-    return source.cut(parts)
-
-
-def order(
-    config: ModelConfig, shapes: dict[str, tuple[int, ...]]
-) -> list[tuple[str, int | None, dict[str, tuple[int, ...]]]]:
-    """Returns the pieces of parameters in the order of an export: those without layers, then by
-    layer.
-
-    Args:
-        config: the shape of the model.
-        shapes: of the parameters by name ("embed", "layers.qkv_proj", ...).
-
-    Returns:
-        (parameter, layer or None, shapes by tensor, the parts of fused ones apart) in order.
-    """
-    entries = []
-    for name, shape in shapes.items():
-        parameter, layered = _split_name(name)
-        pieces = layout.stored_shapes(config, parameter, shape[1:] if layered else shape)
-        for layer in range(config.num_layers) if layered else [None]:
-            tensors = {
-                families.tensor_name(piece, layer, config): stored
-                for piece, stored in pieces.items()
-            }
-            entries.append((name, layer, tensors))
-    return sorted(entries, key=lambda entry: -1 if entry[1] is None else entry[1])
+        values = _read_layer(config, name.removeprefix("layers."), whole)(array, layer)
+        for piece in several:
+            own = parts.setdefault(piece.tensor, [])
+            own.append(np.asarray(values.pop(0)))
+            if piece.start + piece.shape[0] == shapes[piece.tensor][0]:
+                del parts[piece.tensor]
+                yield piece.tensor, own[0] if len(own) == 1 else np.concatenate(own)
 
 
 @cache

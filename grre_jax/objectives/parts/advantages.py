@@ -16,11 +16,13 @@ responses are DAPO's (https://arxiv.org/abs/2503.14476). Advantages are data: no
 differentiated through them.
 """
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from grre_jax.objectives.batch import Groups
+from grre_jax.objectives.batch import Flags, Groups
 from grre_jax.objectives.inputs import Responses, RewardInputs, Scalar, ShapedData
 from grre_jax.objectives.objective import (
     Hyperparameter,
@@ -33,32 +35,12 @@ from grre_jax.objectives.objective import (
 )
 
 
-def _about_baseline(
-    advantages: Responses, rewards: Responses, groups: Groups, singleton_baseline: str
-) -> Responses:
+def _about_baseline(x: RewardInputs, advantages: Responses) -> Responses:
     """Sets the advantages of equal rewards, of groups of one and of padding."""
-    advantages = jnp.where(groups.alike(rewards), 0, advantages)
-    if singleton_baseline == "none":
-        advantages = jnp.where(groups.sizes == 1, rewards, advantages)
-    return jnp.where(groups.live, advantages, 0)
-
-
-def group_mean_advantages(
-    rewards: Responses, groups: Groups, singleton_baseline: str = "mean"
-) -> Responses:
-    """Computes A_i = r_i - mean(r), group-relative REINFORCE (https://arxiv.org/abs/2509.24203).
-
-    Args:
-        rewards: [responses].
-        groups: which responses share a baseline.
-        singleton_baseline: "mean" or "none".
-
-    Returns:
-        [responses] advantages.
-    """
-    centred = rewards - groups.min(rewards)
-    advantages = centred - groups.mean(centred)
-    return _about_baseline(advantages, rewards, groups, singleton_baseline)
+    advantages = jnp.where(x.groups.alike(x.rewards), 0, advantages)
+    if x.objective.singleton_baseline == "none":
+        advantages = jnp.where(x.groups.sizes == 1, x.rewards, advantages)
+    return jnp.where(x.groups.live, advantages, 0)
 
 
 def _std(deviations: Responses, groups: Groups, sample: bool) -> Responses:
@@ -67,57 +49,34 @@ def _std(deviations: Responses, groups: Groups, sample: bool) -> Responses:
     return jnp.sqrt(groups.sum(deviations**2) / freedom)
 
 
-def group_std_advantages(
-    rewards: Responses,
-    groups: Groups,
-    std_epsilon: Scalar,
-    sample: bool = False,
-    singleton_baseline: str = "mean",
-) -> Responses:
+def group_std_advantages(x: RewardInputs, sample: bool) -> Responses:
     """Computes A_i = (r_i - mean(r)) / (std(r) + epsilon), DeepSeekMath's GRPO
     (https://arxiv.org/abs/2402.03300).
 
     Args:
-        rewards: [responses].
-        groups: which responses share a baseline and a scale.
-        std_epsilon: added to the standard deviation; 1e-6 in the REC paper's code and verl, 1e-4 in
-            TRL.
+        x: rewards, groups, and std_epsilon: 1e-6 in the REC paper's code and verl, 1e-4 in TRL.
         sample: False divides the squares by K (population), True by K - 1 (sample, as TRL and
             verl).
-        singleton_baseline: "mean" or "none"; an advantage that is the reward is divided by nothing.
 
     Returns:
-        [responses] advantages.
+        [responses] advantages; one that is the reward is divided by nothing.
     """
-    deviations = group_mean_advantages(rewards, groups, singleton_baseline)
-    std = _std(deviations, groups, sample)
-    return jnp.where(groups.alike(rewards), deviations, deviations / (std + std_epsilon))
+    deviations = group_mean(x)
+    std = _std(deviations, x.groups, sample)
+    scaled = deviations / (std + x.hyperparameters["std_epsilon"])
+    return jnp.where(x.groups.alike(x.rewards), deviations, scaled)
 
 
-def log_mean_exp_advantages(
-    rewards: Responses,
-    groups: Groups,
-    tau: Scalar,
-    singleton_baseline: str = "mean",
-) -> Responses:
+def _log_mean_exp(x: RewardInputs, tau: Scalar) -> Responses:
     """Computes A_i = r_i - tau log mean_j exp(r_j / tau), the OPMD baseline of Trinity-RFT
-    (https://arxiv.org/abs/2505.17826).
-
-    Args:
-        rewards: [responses].
-        groups: which responses share a baseline.
-        tau: temperature, in units of reward; the baseline goes from the mean (tau -> inf) to the
-            largest reward (tau -> 0).
-        singleton_baseline: "mean" or "none".
-
-    Returns:
-        [responses] advantages.
+    (https://arxiv.org/abs/2505.17826), which goes from the mean (tau -> inf) to the largest reward
+    (tau -> 0).
     """
     below = jnp.where(
-        groups.live, rewards - groups.max(rewards), 0
+        x.groups.live, x.rewards - x.groups.max(x.rewards), 0
     )  # never positive: exp cannot overflow
-    advantages = below - tau * jnp.log(groups.mean(jnp.exp(below / tau)))
-    return _about_baseline(advantages, rewards, groups, singleton_baseline)
+    advantages = below - tau * jnp.log(x.groups.mean(jnp.exp(below / tau)))
+    return _about_baseline(x, advantages)
 
 
 def _uniform_by_response(key: PRNGKeyArray, responses: int) -> Responses:
@@ -149,26 +108,20 @@ DISCOUNT = share("discount", "weight of a turn's reward in the return of the tur
 @advantage
 def group_mean(x: RewardInputs) -> Responses:
     """A = r - mean(r)."""
-    return group_mean_advantages(x.rewards, x.groups, x.objective.singleton_baseline)
-
-
-def _group_std(x: RewardInputs, sample: bool) -> Responses:
-    std_epsilon = x.hyperparameters["std_epsilon"]
-    return group_std_advantages(
-        x.rewards, x.groups, std_epsilon, sample, x.objective.singleton_baseline
-    )
+    centred = x.rewards - x.groups.min(x.rewards)
+    return _about_baseline(x, centred - x.groups.mean(centred))
 
 
 @advantage(hyperparameters=(STD_EPSILON,))
 def group_std(x: RewardInputs) -> Responses:
     """A = (r - mean(r)) / (population std(r) + std_epsilon)."""
-    return _group_std(x, False)
+    return group_std_advantages(x, sample=False)
 
 
 @advantage(hyperparameters=(STD_EPSILON,))
 def group_std_sample(x: RewardInputs) -> Responses:
     """A = (r - mean(r)) / (sample std(r) + std_epsilon)."""
-    return _group_std(x, True)
+    return group_std_advantages(x, sample=True)
 
 
 @advantage
@@ -217,7 +170,7 @@ def pass_at_k(x: RewardInputs) -> Responses:
     best = rewards == groups.max(rewards)
     second = groups.max(jnp.where(best, -jnp.inf, rewards))
     alone = groups.sum(best.astype(jnp.int32)) == 1
-    std = _std(group_mean_advantages(rewards, groups), groups, sample=True)
+    std = _std(group_mean(x), groups, sample=True)
     wins = groups.live & best & alone & ~groups.alike(rewards)
     std_epsilon = x.hyperparameters["std_epsilon"]
     return jnp.where(wins, (rewards - jnp.where(wins, second, 0)) / (std + std_epsilon), 0)
@@ -236,8 +189,7 @@ def asymre(x: RewardInputs) -> Responses:
 @advantage(hyperparameters=(TAU,))
 def log_mean_exp(x: RewardInputs) -> Responses:
     """A = r - tau log mean exp(r / tau)."""
-    tau = x.hyperparameters["tau"]
-    return log_mean_exp_advantages(x.rewards, x.groups, tau, x.objective.singleton_baseline)
+    return _log_mean_exp(x, x.hyperparameters["tau"])
 
 
 @advantage(hyperparameters=(TAU,))
@@ -260,14 +212,13 @@ def log_mean_exp_leave_one_out(x: RewardInputs) -> Responses:
         groups.sizes - 1, 1
     ).astype(rewards.dtype)
     advantages = rewards - highest - tau * jnp.log(jnp.where(mean > 0, mean, 1))
-    return _about_baseline(advantages, rewards, groups, x.objective.singleton_baseline)
+    return _about_baseline(x, advantages)
 
 
 @advantage(hyperparameters=(BETA_1,))
 def optimal_value(x: RewardInputs) -> Responses:
     """A*-PO (https://arxiv.org/abs/2505.20686): A = r - beta_1 log mean exp(r / beta_1)."""
-    beta_1 = x.hyperparameters["beta_1"]
-    return log_mean_exp_advantages(x.rewards, x.groups, beta_1, x.objective.singleton_baseline)
+    return _log_mean_exp(x, x.hyperparameters["beta_1"])
 
 
 @advantage(acts_without_variance=True)
@@ -282,7 +233,7 @@ def nothing(x: RewardInputs) -> Responses:
     return jnp.zeros_like(x.rewards)
 
 
-def _above_threshold(x: RewardInputs) -> Bool[Array, " responses"]:
+def _above_threshold(x: RewardInputs) -> Flags:
     return x.groups.live & (x.rewards > x.hyperparameters["reward_threshold"])
 
 
@@ -316,7 +267,7 @@ def red_drop(x: RewardInputs) -> ShapedData:
     always keeps two.
     """
     rewards, groups = x.rewards, x.groups
-    positive = (group_mean_advantages(rewards, groups) >= 0) | (
+    positive = (group_mean(x) >= 0) | (
         rewards == groups.max(rewards)
     )  # a rounded mean may exceed the maximum
     positives = groups.sum(positive.astype(jnp.int32))
@@ -327,7 +278,7 @@ def red_drop(x: RewardInputs) -> ShapedData:
     rank = position - jax.ops.segment_min(position, groups.segments, rewards.size)[groups.segments]
     dropped = groups.live & ~positive & (rank < excess)
     kept = Groups(segments=groups.segments, live=groups.live & ~dropped)
-    return ShapedData(group_mean_advantages(rewards, kept, x.objective.singleton_baseline), dropped)
+    return ShapedData(group_mean(replace(x, groups=kept)), dropped)
 
 
 @shaping(
@@ -342,7 +293,7 @@ def overlong(x: RewardInputs) -> tuple[Responses, None]:
 
 
 @shaping(drops="groups whose rewards are all equal, by the objective itself")
-def zero_variance(x: RewardInputs) -> tuple[Responses, Bool[Array, " responses"]]:
+def zero_variance(x: RewardInputs) -> tuple[Responses, Flags]:
     """Drops groups whose rewards are all equal, groups of one included: a mean baseline learns
     nothing from them.
     """

@@ -64,9 +64,7 @@ def plain_sum(counts: Counts, lengths: Responses, hyperparameters: Values) -> Di
     return jnp.ones_like(lengths)
 
 
-def response_scale(
-    objective: Objective, batch: Batch, stats: BatchStats, dtype
-) -> Float[Array, " responses"]:
+def response_scale(objective: Objective, batch: Batch, stats: BatchStats, dtype) -> Responses:
     """Computes the factor of each response's sum of terms.
 
     Args:
@@ -80,7 +78,7 @@ def response_scale(
         [responses] factors.
     """
 
-    def scale(counts: Counts) -> Float[Array, " responses"]:
+    def scale(counts: Counts) -> Responses:
         counts, lengths = jax.tree.map(
             lambda count: jnp.maximum(count, 1).astype(dtype), (counts, stats.response_tokens)
         )

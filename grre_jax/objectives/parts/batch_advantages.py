@@ -4,16 +4,17 @@ rewards, at the tokens of all responses, or at each component of the reward apar
 Conventions as in `advantages`.
 """
 
-import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from dataclasses import replace
 
-from grre_jax.objectives.batch import Groups
+import jax.numpy as jnp
+
+from grre_jax.objectives.batch import Flags, Groups
 from grre_jax.objectives.inputs import Responses, RewardInputs, Scalar
 from grre_jax.objectives.objective import advantage
 from grre_jax.objectives.parts.advantages import STD_EPSILON, group_mean, group_std_advantages
 
 
-def _spread(values: Responses, live: Bool[Array, " responses"]) -> tuple[Responses, Scalar]:
+def _spread(values: Responses, live: Flags) -> tuple[Responses, Scalar]:
     """Returns values less their mean over the batch's responses, 0 on padding, and their sample
     standard deviation.
     """
@@ -79,17 +80,11 @@ def _decoupled(x: RewardInputs) -> Responses:
     reward. A component that is NaN does not apply to its response, which counts neither in its mean
     nor in its std.
     """
-    groups = x.groups
-    normalised = (
-        group_std_advantages(
-            component,
-            Groups(groups.segments, groups.live & ~jnp.isnan(component)),
-            x.hyperparameters["std_epsilon"],
-            True,
-            x.objective.singleton_baseline,
-        )
-        for component in x.components
-    )
+    normalised = []
+    for component in x.components:
+        groups = Groups(x.groups.segments, x.groups.live & ~jnp.isnan(component))
+        of_component = replace(x, rewards=component, groups=groups)
+        normalised.append(group_std_advantages(of_component, sample=True))
     return sum(normalised, jnp.zeros_like(x.rewards))
 
 
