@@ -1,7 +1,7 @@
 """Sampling: from prompts to completions with their log-probs.
 
-`SamplingParams` is the record of what is drawn; `sample` returns whole completions and `stream`
-yields them as they grow.
+`SamplingParams` is the record of what is drawn; `sample` returns completions, and
+`sample_trajectories` turns with an environment's observations between them.
 """
 
 from grre_jax.sampling.call import SamplerCall as SamplerCall
@@ -11,17 +11,11 @@ from grre_jax.sampling.decoding.weights import prepared as prepared
 from grre_jax.sampling.distributions.distribution import (
     SamplingDistribution as SamplingDistribution,
 )
-from grre_jax.sampling.distributions.truncation import MinP as MinP
-from grre_jax.sampling.distributions.truncation import Temperature as Temperature
-from grre_jax.sampling.distributions.truncation import TopK as TopK
-from grre_jax.sampling.distributions.truncation import TopP as TopP
 from grre_jax.sampling.prompt_batch import pad_prompts as pad_prompts
 from grre_jax.sampling.sampler import FINISH_LENGTH as FINISH_LENGTH
 from grre_jax.sampling.sampler import FINISH_STOP as FINISH_STOP
 from grre_jax.sampling.sampler import Samples as Samples
-from grre_jax.sampling.sampler import compiled_programs as compiled_programs
 from grre_jax.sampling.sampler import cut_at_stops as cut_at_stops
-from grre_jax.sampling.sampler import prepare_call as prepare_call
 from grre_jax.sampling.sampler import sample as sample
 from grre_jax.sampling.turns import Address as Address
 from grre_jax.sampling.turns import Limits as Limits

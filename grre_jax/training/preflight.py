@@ -143,9 +143,6 @@ def check_prompts(parts: build.Parts) -> None:
             f"task {config.task.name} has environments, in which several processes cannot sample"
             " together: use one process, with explorers on a cluster (cluster.address)"
         )
-    if environment and config.sampling.cache_dtype == "int8":
-        domain = f"empty or bfloat16 for task {config.task.name}, which has environments"
-        raise ConfigError("sampling.cache_dtype", domain, config.sampling.cache_dtype)
     if environment and config.sampling.record_routes:
         domain = f"false for task {config.task.name}, which has environments"
         raise ConfigError("sampling.record_routes", domain, True)
