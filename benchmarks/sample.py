@@ -40,6 +40,7 @@ import sizes
 from grre_jax import sampling
 from grre_jax.models import Transformer
 from grre_jax.sampling.config import WEIGHT_DTYPES
+from grre_jax.sampling.prompt_batch import make_prompt_batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,11 +120,15 @@ class Workload:
     def apart(self) -> tuple[float, float]:
         """Seconds of the same call until the first tokens are drawn, and from there on."""
         start = time.perf_counter()
-        prepared = sampling.prepare_call(
-            self._weights, self._prompts, self._params, limits=None, **self._options
+        batch = make_prompt_batch(
+            self._weights.model.config,
+            self._prompts,
+            max_new_tokens=self._params.max_new_tokens,
+            **self._options,
         )
+        distribution = sampling.SamplingDistribution.of(self._params)
         moments = []
-        for trace in sampling.SamplerCall(*prepared):
+        for trace in sampling.SamplerCall(self._weights, batch, distribution):
             jax.block_until_ready(trace)
             moments.append(time.perf_counter())
         return moments[0] - start, moments[-1] - moments[0]

@@ -1,5 +1,5 @@
-"""Routing replay on a small mixture of experts: two folders of `python -m research.compare`, without
-`training.replay_routes` and with it, in one table and one figure.
+"""Routing replay on a small mixture of experts: two folders of `python -m research.compare`,
+without `training.replay_routes` and with it, in one table and one figure.
 
     python -m research.routing_replay runs/without runs/with research/results/routing_replay
 """

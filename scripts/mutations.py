@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "objectives": (("objectives", "objectives/parts"), ("tests/objectives",)),
     "sampling": (
-        ("sampling", "sampling/decoding", "sampling/distributions", "sampling/text"),
+        ("sampling", "sampling/decoding", "sampling/distributions"),
         ("tests/sampling", "tests/generation"),
     ),
     "packing": (

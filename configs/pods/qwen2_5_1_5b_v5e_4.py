@@ -12,8 +12,7 @@ Hardware:
     TPU v5e:2x2.
 Compiled by grre compile (jax 0.10.2, libtpu 0.0.42), not run:
     The train step fits, 13.6 of 15.75 GiB a chip. By default 168 rows a chip fit beside the train
-    state (14.2 GiB, by arithmetic). With --sampling.weight_dtype int8 --sampling.cache_dtype int8
-    a call of 384 rows a chip takes 12.6 GiB without optimizer state.
+    state (14.2 GiB, by arithmetic).
 """
 
 from pod_setting import setting

@@ -17,7 +17,7 @@ from grre_jax.errors import UsageError, naming
 from grre_jax.generation import prompts
 from grre_jax.generation.options import STANDARD, Options
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.sampling.text.stop_strings import StopStrings
+from grre_jax.sampling.stop_strings import StopStrings
 from grre_jax.tasks import Tokenizer
 
 # Completions per call of the sampler. With this many its slots are busy until towards the end.

@@ -42,7 +42,7 @@ class Options(Record):
     seed: Seed = 0
     system: str | None = None
     template_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
-    cache_dtype: Literal["float32", "bfloat16", "int8"] | None = None
+    cache_dtype: Literal["float32", "bfloat16"] | None = None
     max_concurrent: Positive = 32
     dtype: str = ""
     compute_dtype: str = ""

@@ -95,11 +95,11 @@ class AbstractRun:
                 (
                     _array((*lead, settings.max_prompt_tokens), jnp.int32, rows),
                     _array(lead, jnp.int32, rows),
-                    _array((*lead, settings.group_size), jnp.int32, rows),
                     _array((*lead, settings.group_size, KEY_WORDS), jnp.uint32, rows),
                 ),
                 jax.tree.map(lambda x: _array(x.shape, x.dtype, whole), distribution),
                 _array((prompt_batch.ENDS,), jnp.int32, whole),
+                _array((), jnp.int32, whole),
             )
 
 
@@ -187,11 +187,12 @@ def _whole_call(
     parts: Any,
     distribution: SamplingDistribution,
     eos: Any,
+    limit: Any,
 ) -> Any:
     """Fills the prompt slots and decodes until every completion has ended.
 
     Args:
-        parts: prompts, their lengths, limits and keys of every fill, [fills, shards, rows, ...].
+        parts: prompts, their lengths and keys of every fill, [fills, shards, rows, ...].
     """
     weights = prepared(nnx.merge(graph, params), weight_dtype)
     state = engine.new_state(shape, weights, columns)
@@ -199,11 +200,9 @@ def _whole_call(
     index = jnp.broadcast_to(jnp.arange(shape.prefill_batch, dtype=jnp.int32), parts[1].shape[1:])
 
     def fill(state, part):
-        prompts, lengths, limits, keys = part
+        prompts, lengths, keys = part
         zeros = jnp.zeros_like(lengths)
-        slots = PromptSlots(
-            zeros, lengths, zeros + shape.samples, zeros, zeros, zeros, limits, keys
-        )
+        slots = PromptSlots(zeros, lengths, zeros + shape.samples, zeros, zeros, zeros, keys)
         return engine.prefill(shape, weights, state, rotary, slots, prompts, index)
 
     if len(parts[1]) == 1:
@@ -211,4 +210,5 @@ def _whole_call(
     else:
         state, _ = jax.lax.scan(fill, state, parts)
     begun = jnp.zeros(shape.shards, jnp.int32)
-    return engine.advance(shape, weights, state, distribution, eos, begun, jnp.int32(0), False)[1]
+    few = jnp.int32(0)
+    return engine.advance(shape, weights, state, distribution, eos, limit, begun, few, False)[1]

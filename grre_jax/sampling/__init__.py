@@ -1,7 +1,7 @@
 """Sampling: from prompts to completions with their log-probs.
 
-`SamplingParams` is the record of what is drawn; `sample` returns whole completions and `stream`
-yields them as they grow.
+`SamplingParams` is the record of what is drawn; `sample` returns completions, and
+`sample_trajectories` turns with an environment's observations between them.
 """
 
 from grre_jax.sampling.call import SamplerCall as SamplerCall
@@ -10,20 +10,12 @@ from grre_jax.sampling.decoding.weights import Weights as Weights, prepared as p
 from grre_jax.sampling.distributions.distribution import (
     SamplingDistribution as SamplingDistribution,
 )
-from grre_jax.sampling.distributions.truncation import (
-    MinP as MinP,
-    Temperature as Temperature,
-    TopK as TopK,
-    TopP as TopP,
-)
 from grre_jax.sampling.prompt_batch import pad_prompts as pad_prompts
 from grre_jax.sampling.sampler import (
     FINISH_LENGTH as FINISH_LENGTH,
     FINISH_STOP as FINISH_STOP,
     Samples as Samples,
-    compiled_programs as compiled_programs,
     cut_at_stops as cut_at_stops,
-    prepare_call as prepare_call,
     sample as sample,
 )
 from grre_jax.sampling.turns import (

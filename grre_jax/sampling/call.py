@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from grre_jax.sampling.decoding import engine
-from grre_jax.sampling.decoding.state import HostReport, Shape, Trace
+from grre_jax.sampling.decoding.state import Shape, Trace
 from grre_jax.sampling.decoding.weights import Weights
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
 from grre_jax.sampling.prompt_batch import PromptBatch, bucket, whole
@@ -21,9 +21,6 @@ from grre_jax.sampling_params import CACHE_DTYPES
 SHRINK, LEAST_SLOTS = 4, 8
 STEPS = 128  # most decode steps between two reports to the host
 FIRST_COLUMNS = 64  # tokens that a slot's KV ring buffer has room for at first
-# Ring buffers are halved once the longest running completion fills at most this share of them. What
-# is left then lasts some steps.
-SPARE = 3 / 8
 
 
 class SamplerCall:
@@ -35,7 +32,6 @@ class SamplerCall:
         distribution: of each token.
         max_concurrent: largest number of completions decoded side by side; all if None.
         cache_dtype: dtype of keys and values; the activations' if None.
-        steps: most decode steps of one program.
         routes: record the experts of every token.
 
     Attributes:
@@ -57,13 +53,11 @@ class SamplerCall:
         distribution: SamplingDistribution,
         max_concurrent: int | None = None,
         cache_dtype: str | None = None,
-        steps: int = STEPS,
         routes: bool = False,
     ):
         if cache_dtype not in (None, *CACHE_DTYPES):
-            raise ValueError(
-                f"cache_dtype must be {', '.join(CACHE_DTYPES)} or None, got {cache_dtype!r}"
-            )
+            domain = " or ".join(CACHE_DTYPES)
+            raise ValueError(f"cache_dtype: expected {domain}, got {cache_dtype!r}")
         if max_concurrent is not None:
             max_concurrent = whole("max_concurrent", max_concurrent, 1)
         self.weights, self.batch, self.distribution, self.steps = weights, batch, distribution, 0
@@ -75,7 +69,6 @@ class SamplerCall:
             max_new_tokens=batch.max_new_tokens,
             prompt_tokens=batch.prompts.shape[1],
             cache_dtype=cache_dtype or str(weights.dtype),
-            steps=steps,
             routes=routes,
         )
         self.prompt_routes: list[tuple[np.ndarray, jax.Array]] = []
@@ -83,11 +76,6 @@ class SamplerCall:
         self._next, self._order = np.zeros(self.shape.shards, np.int64), 0
         self._state = engine.new_state(self.shape, weights, self.columns)
         self._rotary = engine.prompt_rotary(weights.model.config, self.shape.prompt_tokens)
-
-    @property
-    def cache_bytes(self) -> int:
-        """Bytes of keys and values, of prompts and completions."""
-        return sum(x.nbytes for x in jax.tree.leaves((self._state.prefix, self._state.own)))
 
     def __iter__(self) -> Iterator[Trace]:
         free, first = np.ones((self.shape.shards, self.shape.prompt_slots), bool), True
@@ -97,19 +85,16 @@ class SamplerCall:
                 self._fill(free, batch)
             wanted = np.where(self._left > 0, batch, 0).astype(np.int32)
             # A step of many slots costs as much if few of them still decode.
-            few = (
-                self.shape.decode_slots // SHRINK
-                if not self.shape.resident
-                and self.shape.decode_slots >= LEAST_SLOTS
-                and not wanted.any()
-                else 0
-            )
+            few = 0
+            if not (self.shape.resident or wanted.any() or self.shape.decode_slots < LEAST_SLOTS):
+                few = self.shape.decode_slots // SHRINK
             self._state, trace, report = engine.advance(
                 self.shape,
                 self.weights,
                 self._state,
                 self.distribution,
                 self.batch.eos,
+                np.int32(self.batch.max_new_tokens),
                 wanted,
                 np.int32(few),
                 first,
@@ -120,28 +105,16 @@ class SamplerCall:
             free = np.array(report.free)
             if not report.busy and not (self._left > 0).any():
                 return
-            self._resize(report, few)
-
-    def _resize(self, report: HostReport, few: int) -> None:
-        """Drops decode slots and resizes ring buffers as the report requires."""
-        state, shape = self._state, self.shape
-        if 0 < report.busy <= few:
-            self.shape = dataclasses.replace(
-                shape, decode_slots=few, prompt_slots=min(few, shape.prompt_slots)
-            )
-            self._state = state = engine.compact_slots(shape, self.shape, state)
-        if report.generated > self.columns:
-            # Layer by layer, so that only one layer's old and new buffers exist at once.
-            for layer, own in enumerate(state.own):
-                state.own[layer] = engine.grow_ring(self.shape, own)
-            self.columns *= 2
-        elif (
-            not shape.resident
-            and self.columns > FIRST_COLUMNS
-            and report.generated <= self.columns * SPARE
-        ):
-            own = engine.shrink_ring(state.step, state.own)
-            self._state, self.columns = dataclasses.replace(state, own=own), self.columns // 2
+            if 0 < report.busy <= few:
+                held = min(few, self.shape.prompt_slots)
+                smaller = dataclasses.replace(self.shape, decode_slots=few, prompt_slots=held)
+                self._state = engine.compact_slots(self.shape, smaller, self._state)
+                self.shape = smaller
+            if report.generated > self.columns:
+                # Layer by layer, so that only one layer's old and new buffers exist at once.
+                for layer, own in enumerate(self._state.own):
+                    self._state.own[layer] = engine.grow_ring(self.shape, own)
+                self.columns *= 2
 
     @property
     def _left(self) -> Int[np.ndarray, " shards"]:
@@ -177,7 +150,6 @@ def call_shape(
     max_new_tokens: int,
     prompt_tokens: int,
     cache_dtype: str,
-    steps: int = STEPS,
     routes: bool = False,
 ) -> Shape:
     """Returns the sizes that the programs of a call are compiled for.
@@ -190,30 +162,22 @@ def call_shape(
         max_new_tokens: longest completion.
         prompt_tokens: room for a prompt.
         cache_dtype: name of the dtype of keys and values.
-        steps: most decode steps of one program.
         routes: record the experts of every token.
     """
     slots = prompts * samples
     if max_concurrent is not None:
         slots = min(slots, -(-max_concurrent // shards))
     resident = slots == prompts * samples
+    # Enough that prompts whose last completions still run do not keep others waiting.
+    held = max(1, -(-4 * slots // samples)) if samples > 1 else slots + max(1, slots // 4)
     return Shape(
         shards=shards,
         decode_slots=slots,
-        prompt_slots=prompts if resident else prompt_slots_for(slots, prompts, samples),
+        prompt_slots=prompts if resident else min(prompts, held),
         samples=samples,
-        steps=min(steps, bucket(max_new_tokens)),
+        steps=min(STEPS, bucket(max_new_tokens)),
         resident=resident,
         prompt_tokens=prompt_tokens,
         cache_dtype=cache_dtype,
         routes=routes,
-    )
-
-
-def prompt_slots_for(slots: int, prompts: int, samples: int) -> int:
-    """Returns the prompts held at once for this many decode slots: enough that prompts whose last
-    completions still run do not keep others waiting.
-    """
-    return min(
-        prompts, max(1, -(-4 * slots // samples)) if samples > 1 else slots + max(1, slots // 4)
     )

@@ -59,7 +59,7 @@ class SamplingConfig(SamplingParams):
     wait_for_answers: bool = True
     prompts_per_call: Count = 0
     max_concurrent: Count = 0
-    cache_dtype: Literal["float32", "bfloat16", "int8", ""] = ""
+    cache_dtype: Literal["float32", "bfloat16", ""] = ""
     weight_dtype: Literal["int8", "fp8", ""] = ""
     record_routes: bool = False
 

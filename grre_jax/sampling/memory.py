@@ -12,7 +12,7 @@ from grre_jax.sampling.prompt_batch import bucket
 
 # Copies of the float32 logits that a draw holds at once.
 LOGIT_COPIES = 4
-# Prompts held per completion decoded, times the completions of a prompt: `call.prompt_slots_for`.
+# Prompts held per completion decoded, times the completions of a prompt: `call.call_shape`.
 HELD_PROMPTS = 4
 # Completions decoded side by side on a device whose memory is not known.
 ROWS_WITHOUT_LIMIT = 256
@@ -37,8 +37,7 @@ def weights_bytes(model: ModelConfig, dtype: str, tensor: int, expert: int = 1) 
 def token_bytes(model: ModelConfig, cache_dtype: str, tensor: int) -> float:
     """Bytes on a device of the keys and values of one token."""
     heads = model.num_kv_heads / min(tensor, model.num_kv_heads)
-    scales = 4 if cache_dtype == "int8" else 0
-    return 2 * model.num_layers * heads * (model.head_dim * _size(cache_dtype) + scales)
+    return 2 * model.num_layers * heads * model.head_dim * _size(cache_dtype)
 
 
 def row_bytes(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -30,7 +29,6 @@ class PromptBatch:
         prompts: [prompts, length] right-padded token ids.
         lengths: [prompts] tokens of each.
         counts: [prompts] completions requested; 0 for prompts that only pad a shape.
-        limits: [prompts, samples] longest completions, in tokens.
         keys: [prompts, samples, words] random key of each completion, as words of a key of kind
             `slots.KEY_KIND`.
         eos: [ends] tokens that end a completion, padded with NONE.
@@ -43,7 +41,6 @@ class PromptBatch:
     prompts: Int[Array, "prompts length"]
     lengths: Int[Array, " prompts"]
     counts: Int[Array, " prompts"]
-    limits: Int[Array, "prompts samples"]
     keys: UInt32[Array, "prompts samples words"]
     eos: Int[Array, " ends"]
     samples: int
@@ -66,11 +63,8 @@ class PromptBatch:
                 completions.
             order: number of the first new slot; the others follow it.
         """
-        return _prompt_slots(
-            (self.prompts, self.lengths, self.counts, self.limits, self.keys),
-            which,
-            np.int32(order),
-        )
+        arrays = self.prompts, self.lengths, self.counts, self.keys
+        return _prompt_slots(arrays, which, np.int32(order))
 
 
 @jax.jit
@@ -79,11 +73,11 @@ def _prompt_slots(arrays: Any, which: Array, order: Array) -> tuple[PromptSlots,
     parts = [x.reshape(shards, -1, *x.shape[1:]) for x in arrays]
     there = which < parts[0].shape[1]
     index = jnp.where(there, which, 0)
-    tokens, lengths, counts, limits, keys = (jax.vmap(lambda x, i: x[i])(x, index) for x in parts)
+    tokens, lengths, counts, keys = (jax.vmap(lambda x, i: x[i])(x, index) for x in parts)
     zero = jnp.zeros_like(index)
     orders = jnp.broadcast_to(order + jnp.arange(which.shape[1], dtype=jnp.int32), which.shape)
     counts = jnp.where(there, counts, 0)
-    return PromptSlots(index, lengths, counts, zero, zero, orders, limits, keys), tokens
+    return PromptSlots(index, lengths, counts, zero, zero, orders, keys), tokens
 
 
 def make_prompt_batch(
@@ -92,37 +86,33 @@ def make_prompt_batch(
     group_size: int,
     max_new_tokens: int,
     key: Array,
-    prompt_lengths: Array | None,
-    eos_ids: Sequence[int] | None,
-    positions: Array | None,
-    attempt: int,
-    limits: Any,
+    *,
+    prompt_lengths: Array | None = None,
+    eos_ids: Sequence[int] | None = None,
+    positions: Any = None,
+    attempt: int = 0,
 ) -> PromptBatch:
     """Validates arguments of `sample` and lays them out.
 
     Raises:
         ValueError: an argument outside its domain; the message names it.
     """
-    listed = prompt_lengths is None
-    if listed:
-        prompts, prompt_lengths = pad_prompts(prompts, start=config.start_id)
-        prompts = np.pad(prompts, ((0, 0), (0, bucket(prompts.shape[1]) - prompts.shape[1])))
     group_size = whole("group_size", group_size, 1)
-    max_new_tokens = whole("max_new_tokens", max_new_tokens, 1)
-    check_prompts(prompts, prompt_lengths, config.vocab_size, key)
-    given = len(prompt_lengths)
-    limits = _limits(limits, given, group_size, max_new_tokens)
-    positions = _positions(positions, given)
-    counts = np.full(given, group_size, np.int32)
     mesh = meshes.current()
-    shards = 1 if mesh is None else int(np.prod([mesh.shape[axis] for axis in meshes.ROWS]))
-    if not isinstance(prompts, jax.Array):
-        fill = -given % shards if not listed else -(-bucket(given, 1) // shards) * shards - given
-        prompts, prompt_lengths, positions, counts, limits = (
-            np.concatenate([x, np.repeat(x[-1:], fill, 0)])
-            for x in (prompts, np.asarray(prompt_lengths), np.asarray(positions), counts, limits)
-        )
-        counts[given:] = 0
+    shards = 1 if mesh is None else meshes.row_devices(mesh)
+    given = len(prompts)
+    positions = np.arange(given) if positions is None else positions
+    if not isinstance(positions, jax.Array):
+        positions = _host_positions(positions, given)
+    counts = np.full(given, group_size, np.int32)
+    if prompt_lengths is None:
+        prompts, prompt_lengths = pad_prompts(prompts, config=config)
+        fill = -(-bucket(given, 1) // shards) * shards - given
+        columns = bucket(prompts.shape[1]) - prompts.shape[1]
+        prompts = np.pad(np.pad(prompts, ((0, 0), (0, columns))), ((0, fill), (0, 0)), "edge")
+        prompt_lengths = np.pad(prompt_lengths, (0, fill), "edge")
+        positions = np.pad(np.asarray(positions), (0, fill), "edge")
+        counts = np.pad(counts, (0, fill))
     elif given % shards:
         shards = 1
     attempt = jnp.int32(whole("attempt", attempt, 0))
@@ -130,7 +120,6 @@ def make_prompt_batch(
         prompts=jnp.asarray(prompts, jnp.int32),
         lengths=jnp.asarray(prompt_lengths, jnp.int32),
         counts=jnp.asarray(counts),
-        limits=jnp.asarray(limits),
         keys=completion_keys(of_kind(key), jnp.asarray(positions), attempt, group_size),
         eos=padded_ends(config.eos_ids if eos_ids is None else eos_ids),
         samples=group_size,
@@ -149,21 +138,21 @@ def bucket(size: int, least: int = 16) -> int:
 
 
 def pad_prompts(
-    prompts: Sequence[Sequence[int]], length: int | None = None, start: int | None = None
+    prompts: Sequence[Sequence[int]], length: int | None = None, config: ModelConfig | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Right-pads token lists.
 
     Args:
         prompts: lists of token ids.
         length: width of the result; that of the longest list if None.
-        start: token that replaces an empty list.
+        config: of the model, whose beginning-of-text token replaces an empty list.
 
     Returns:
         [prompts, length] token ids and their [prompts] lengths, int32.
 
     Raises:
-        ValueError: something else than lists of token ids, an empty one without `start`, or one
-            longer than `length`.
+        ValueError: something else than lists of token ids, of the model's vocabulary if its config
+            is given, an empty one without a token to replace it, or one longer than `length`.
 
     Examples:
         >>> from grre_jax import sampling
@@ -171,32 +160,26 @@ def pad_prompts(
         >>> tokens.tolist(), lengths.tolist()
         ([[3, 4, 5], [6, 0, 0]], [3, 1])
     """
-    try:
-        prompts = [np.asarray(p if len(p) or start is None else [start]) for p in prompts]
-    except TypeError as error:
-        raise ValueError(
-            f"prompts must be lists of token ids, one list per prompt, got {prompts!r:.100}"
-        ) from error
-    for index, prompt in enumerate(prompts):
-        if prompt.ndim != 1 or (len(prompt) and prompt.dtype.kind not in "iu"):
+    begin = [] if config is None or config.start_id is None else [config.start_id]
+    vocab = INT32 if config is None else config.vocab_size
+    found = [np.asarray(prompt if np.size(prompt) else begin) for prompt in prompts]
+    lengths = np.array([x.size for x in found], np.int32)
+    length = int(lengths.max(initial=0)) if length is None else length
+    padded = np.zeros((len(found), length), np.int32)
+    for index, x in enumerate(found):
+        if x.ndim != 1 or x.dtype.kind not in "iu" or not 0 < x.size <= length:
             raise ValueError(
-                f"prompt {index} must be a list of token ids, whole numbers, got {prompt!r:.100}"
+                f"prompts: expected lists of 1 to {length} token ids (an empty one needs a model"
+                f" with bos_token_id), got {prompts[index]!r:.100} as prompt {index}"
             )
-    lengths = np.array([len(p) for p in prompts], np.int32)
-    if len(prompts) == 0 or lengths.min() == 0:
-        raise ValueError(
-            "prompts must be a non-empty list, and an empty prompt needs a model with a"
-            " beginning-of-text token (bos_token_id): give it at least one token"
-        )
-    length = int(lengths.max()) if length is None else length
-    if lengths.max() > length:
-        raise ValueError(
-            f"prompt {int(lengths.argmax())} has {lengths.max()} tokens, over the limit of"
-            f" {length}: raise the limit or shorten the prompt"
-        )
-    padded = np.zeros((len(prompts), length), np.int32)
-    for row, prompt in zip(padded, prompts, strict=True):
-        row[: len(prompt)] = prompt
+        if x.min() < 0 or x.max() >= vocab:
+            raise ValueError(
+                f"prompts: expected tokens from 0 to {vocab - 1}, got {x.min()} to {x.max()} in"
+                f" prompt {index}"
+            )
+        padded[index, : x.size] = x
+    if not found:
+        raise ValueError("prompts: expected at least one, got none")
     return padded, lengths
 
 
@@ -206,19 +189,19 @@ def whole(name: str, value: Any, least: int) -> int:
     Raises:
         ValueError: it is something else; the message names the argument.
     """
-    try:
-        found = operator.index(value)
-    except TypeError:
-        found = least - 1
-    if not least <= found < INT32:
-        raise ValueError(
-            f"{name} must be a whole number from {least} to {INT32 - 1}, got {value!r}"
-        )
-    return found
+    if not isinstance(value, int | np.integer) or not least <= value < INT32:
+        raise ValueError(f"{name}: expected int from {least} to {INT32 - 1}, got {value!r}")
+    return int(value)
 
 
 def of_kind(key: Array) -> Array:
-    """Returns the key, or one of KEY_KIND made of its bits."""
+    """Returns the key, or one of KEY_KIND made of its bits.
+
+    Raises:
+        ValueError: it is not a typed random key.
+    """
+    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
+        raise ValueError(f"key: expected a typed key, such as jax.random.key(0), got {key!r}")
     if str(jax.random.key_impl(key)) == KEY_KIND:
         return key
     return jax.random.wrap_key_data(jax.random.bits(key, KEY_WORDS, jnp.uint32), impl=KEY_KIND)
@@ -230,88 +213,24 @@ def padded_ends(ids: Sequence[int]) -> Int[Array, " ends"]:
     Raises:
         ValueError: something else than token ids.
     """
-    found = np.asarray(list(dict.fromkeys(np.ravel(ids).tolist())))
-    if len(found) and (
-        found.dtype.kind not in "iu" or not ((found >= -INT32) & (found < INT32)).all()
-    ):
-        raise ValueError(f"eos_ids must be token ids, whole numbers, got {ids!r}")
-    padding = np.full(-len(found) % ENDS if len(found) else ENDS, NONE, np.int32)
-    return jnp.asarray(np.concatenate([found.astype(np.int32), padding]))
+    found = np.unique(np.asarray(ids))
+    if found.size and found.dtype.kind not in "iu":
+        raise ValueError(f"eos_ids: expected token ids, got {ids!r}")
+    room = max(-(-found.size // ENDS), 1) * ENDS
+    return jnp.asarray(np.pad(found.astype(np.int32), (0, room - found.size), constant_values=NONE))
 
 
-def _positions(positions: Any, given: int) -> Any:
-    if positions is None:
-        return np.arange(given)
-    found = positions if isinstance(positions, jax.Array) else np.asarray(positions)
-    if found.shape != (given,) or not jnp.issubdtype(found.dtype, jnp.integer):
-        raise ValueError(
-            f"positions must be [{given}] whole numbers, one per prompt, got {found.dtype} of shape"
-            f" {found.shape}"
-        )
-    if not isinstance(found, jax.Array) and not ((found >= -INT32) & (found < 2 * INT32)).all():
-        raise ValueError(f"positions must fit 32 bits, got {found.min()} to {found.max()}")
-    return found
-
-
-def check_prompts(prompts: Any, prompt_lengths: Any, vocab: int, key: Any) -> None:
-    """Checks padded prompts, their lengths and the key.
-
-    Raises:
-        ValueError: an argument outside its domain; the message names it.
-    """
-    if getattr(prompts, "ndim", 0) != 2 or prompts.shape[0] != len(prompt_lengths):
-        found = getattr(prompts, "shape", type(prompts).__name__)
-        raise ValueError(
-            "prompts must be [prompts, length] with one length each, or lists without"
-            f" prompt_lengths, got {found} and {len(prompt_lengths)} lengths"
-        )
-    if not isinstance(prompt_lengths, jax.Array) and not all(
-        0 < length <= prompts.shape[1] for length in prompt_lengths
-    ):
-        raise ValueError(
-            f"prompt_lengths must lie in 1..{prompts.shape[1]}, the width of prompts, got"
-            f" {list(map(int, prompt_lengths))}"
-        )
-    if not isinstance(prompts, jax.Array):  # not checked if on the device
-        outside = np.argwhere((prompts < 0) | (prompts >= vocab))
-        outside = [
-            at
-            for at in outside
-            if isinstance(prompt_lengths, jax.Array) or at[1] < prompt_lengths[at[0]]
-        ]
-        if outside:
-            prompt, index = outside[0]
-            raise ValueError(
-                f"prompt {prompt} has token {prompts[prompt, index]} at index {index}, and the"
-                f" model's tokens are 0 to {vocab - 1}: its tokenizer must be the model's"
-            )
-    if not (
-        isinstance(key, jax.Array)
-        and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-        and key.ndim == 0
-    ):
-        raise ValueError(
-            f"key must be one typed random key, such as jax.random.key(0), got {key!r}"
-        )
-
-
-def _limits(
-    limits: Any, prompts: int, samples: int, most: int
-) -> Int[np.ndarray, "prompts samples"]:
-    if limits is None:
-        return np.full((prompts, samples), most, np.int32)
-    found = np.asarray(limits)
+def _host_positions(positions: Any, given: int) -> Int[np.ndarray, " prompts"]:
+    found = np.asarray(positions)
     if (
-        found.shape not in ((prompts,), (prompts, samples))
+        found.shape != (given,)
         or found.dtype.kind not in "iu"
-        or not ((found >= 1) & (found <= most)).all()
+        or not ((-INT32 <= found) & (found < 2 * INT32)).all()
     ):
         raise ValueError(
-            f"limits must be [{prompts}] or [{prompts}, {samples}] whole numbers from 1 to"
-            f" max_new_tokens = {most}, got {found.dtype} of shape {found.shape}:"
-            f" {found.tolist()!r:.100}"
+            f"positions: expected {given} integers of 32 bits, one per prompt, got {positions!r}"
         )
-    return np.broadcast_to(found.reshape(prompts, -1), (prompts, samples)).astype(np.int32)
+    return found
 
 
 @partial(jax.jit, static_argnames="group_size")

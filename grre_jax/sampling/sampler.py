@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,13 +27,12 @@ from grre_jax.models.experts import UNKNOWN
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling.call import SamplerCall
-from grre_jax.sampling.decoding import engine
 from grre_jax.sampling.decoding.slots import NONE
 from grre_jax.sampling.decoding.state import RUNNING, SCORES, STOPPED, Trace
-from grre_jax.sampling.decoding.weights import Weights, latest
+from grre_jax.sampling.decoding.weights import Weights, prepared
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
 from grre_jax.sampling.prompt_batch import PromptBatch, make_prompt_batch
-from grre_jax.sampling.text.stop_strings import StopStrings
+from grre_jax.sampling.stop_strings import StopStrings
 from grre_jax.sampling_params import SamplingParams
 
 FINISH_STOP = 0
@@ -74,13 +72,6 @@ class Samples:
     prompt_routes: UInt16[Array, "prompts length layers k"] | None = None
     routes: UInt16[Array, "prompts samples time layers k"] | None = None
 
-    @property
-    def kept_mass(self) -> Float[Array, "prompts samples time"]:
-        """[B, K, T] probability, at the sampling temperature, of the tokens that truncation
-        kept; 1 beyond a completion's end.
-        """
-        return jnp.exp(self.behavior_logprobs - self.sampling_logprobs)
-
 
 def sample(
     model: Transformer | Weights,
@@ -93,7 +84,6 @@ def sample(
     eos_ids: Sequence[int] | None = None,
     positions: Int[Array, " prompts"] | None = None,
     attempt: int = 0,
-    limits: Any = None,
     max_concurrent: int | None = None,
     cache_dtype: str | None = None,
     decode: Callable[[list[int]], str] | None = None,
@@ -108,13 +98,12 @@ def sample(
         params: what is drawn. Its numbers are traced, so other values compile nothing.
         key: JAX random key.
         group_size: completions per prompt (K).
-        prompt_lengths: [prompts] lengths, needed with an array; not checked if on the device.
+        prompt_lengths: [prompts] lengths, needed with an array; neither is checked.
         eos_ids: tokens that end a completion; the model's own if None.
         positions: [prompts] part of the address of each draw; 0, 1, 2, ... if None.
         attempt: part of the address too: another gives fresh draws of the same prompts.
-        limits: [prompts] or [prompts, K] longest completions, each at most params.max_new_tokens.
         max_concurrent: most completions decoded side by side; all if None. Fewer need less memory.
-        cache_dtype: "float32", "bfloat16" or "int8" for the KV cache; the activations' if None.
+        cache_dtype: "float32" or "bfloat16" for the KV cache; the activations' if None.
         decode: the tokenizer's, from token ids to text; needed with params.stop. Completions are
             cut after they are drawn, so tokens beyond a stop string cost time.
         routes: record the experts of every token, of a mixture of experts.
@@ -144,9 +133,19 @@ def sample(
         ((2, 4, 3), (2, 4), True)
     """
     check_decode(params, decode)
-    weights, batch, distribution = prepare_call(
-        model, prompts, params, key, group_size, prompt_lengths, eos_ids, positions, attempt, limits
+    weights = model if isinstance(model, Weights) else prepared(model)
+    batch = make_prompt_batch(
+        weights.model.config,
+        prompts,
+        group_size,
+        params.max_new_tokens,
+        key,
+        prompt_lengths=prompt_lengths,
+        eos_ids=eos_ids,
+        positions=positions,
+        attempt=attempt,
     )
+    distribution = SamplingDistribution.of(params)
     config = weights.model.config
     if routes and not config.num_experts:
         raise ValueError("routes must be False for a model without experts, got True")
@@ -170,39 +169,6 @@ def check_decode(params: SamplingParams, decode: Callable[[list[int]], str] | No
         raise ValueError("decode must be given with params.stop: pass tokenizer.decode")
 
 
-def prepare_call(
-    model: Transformer | Weights,
-    prompts: Any,
-    params: SamplingParams,
-    key: Array,
-    group_size: int = 1,
-    prompt_lengths: Any = None,
-    eos_ids: Sequence[int] | None = None,
-    positions: Any = None,
-    attempt: int = 0,
-    limits: Any = None,
-) -> tuple[Weights, PromptBatch, SamplingDistribution]:
-    """Validates arguments of `sample`; returns the weights, the prompt batch and the distribution.
-
-    Raises:
-        ValueError: as `sample`.
-    """
-    weights = model if isinstance(model, Weights) else latest.of(model)
-    batch = make_prompt_batch(
-        weights.model.config,
-        prompts,
-        group_size,
-        params.max_new_tokens,
-        key,
-        prompt_lengths,
-        eos_ids,
-        positions,
-        attempt,
-        limits,
-    )
-    return weights, batch, SamplingDistribution.of(params)
-
-
 def cut_at_stops(
     samples: Samples, stop: Sequence[str], decode: Callable[[list[int]], str]
 ) -> Samples:
@@ -218,7 +184,7 @@ def cut_at_stops(
     stops = StopStrings(stop, decode)
     lengths, reasons = np.array(samples.lengths), np.array(samples.finish_reasons)
     for at in np.ndindex(lengths.shape):
-        kept = stops(*at, samples.tokens[at][: lengths[at]])
+        kept = stops.kept(samples.tokens[at][: lengths[at]])
         if kept is not None:
             lengths[at], reasons[at] = kept, FINISH_STOP
     live = np.arange(samples.tokens.shape[-1]) < lengths[..., None]
@@ -227,17 +193,6 @@ def cut_at_stops(
         for name in ("tokens", *(f"{score}_logprobs" for score in SCORES))
     }
     return dataclasses.replace(samples, lengths=lengths, finish_reasons=reasons, **per_token)
-
-
-def compiled_programs() -> dict[str, int]:
-    """Returns the number of programs compiled by this process so far, by kind.
-
-    A run needs a handful, one for each size that its prompts, slots and caches are rounded up to.
-    """
-    return {"prefill": engine.prefill._cache_size(), "decode": engine.advance._cache_size()}
-
-
-# ---- draws by completion
 
 
 def _no_samples(batch: PromptBatch, config: ModelConfig | None) -> dict[str, Array]:

@@ -32,21 +32,14 @@ from grre_jax.sampling.call import LEAST_SLOTS, SHRINK
 from grre_jax.sampling.decoding import trajectories as programs
 from grre_jax.sampling.decoding.slots import KEY_WORDS, NONE
 from grre_jax.sampling.decoding.state import RUNNING, SCORES, STOPPED
-from grre_jax.sampling.decoding.weights import Weights, latest
+from grre_jax.sampling.decoding.weights import Weights, prepared
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
-from grre_jax.sampling.prompt_batch import (
-    bucket,
-    check_prompts,
-    of_kind,
-    pad_prompts,
-    padded_ends,
-    whole,
-)
+from grre_jax.sampling.prompt_batch import bucket, of_kind, pad_prompts, padded_ends, whole
 from grre_jax.sampling.sampler import check_decode
-from grre_jax.sampling.text.stop_strings import StopStrings
-from grre_jax.sampling_params import SamplingParams
+from grre_jax.sampling.stop_strings import StopStrings
+from grre_jax.sampling_params import CACHE_DTYPES, SamplingParams
 
-CACHE_DTYPES = ("float32", "bfloat16")
+STEPS = 32  # most decode steps between two looks at the answers
 # Slots per row if not given: three of four trajectories may wait for their environments.
 SLOTS_PER_ROW = 4
 # Columns for new tokens behind what rows were gathered with, times the steps of a program.
@@ -163,7 +156,6 @@ def sample_trajectories(
     cache_dtype: str | None = None,
     decode: Callable[[list[int]], str] | None = None,
     prompt_tokens: int | None = None,
-    steps: int = 32,
     wait: bool = False,
 ) -> Iterator[Trajectory]:
     """Samples trajectories of each opening.
@@ -183,7 +175,6 @@ def sample_trajectories(
         cache_dtype: "float32" or "bfloat16" for the KV cache; the activations' if None.
         decode: the tokenizer's, from token ids to text; needed with params.stop, which ends turns.
         prompt_tokens: room for a prompt; that of the longest if None.
-        steps: most decode steps between two looks at the answers.
         wait: decode on only when all answers have come. What decodes side by side, and so the
             rounding of log-probs, does not depend on their time then.
 
@@ -221,37 +212,25 @@ def sample_trajectories(
         0 done [1 1 1 0 0 1 1 1]
         1 done [1 1 1 0 0 1 1 1]
     """
-    _check(params, decode, cache_dtype)
-    rows = whole("rows", rows, 1)
-    slots = SLOTS_PER_ROW * rows if slots is None else whole("slots", slots, rows)
-    weights = _weights(model)
-    config, openings = weights.model.config, [o for o in openings if len(o.samples)]
-    if not openings:
-        return iter(())
-    starts, room = _starts(openings, config, prompt_tokens, key)
-    ends = padded_ends(config.eos_ids if eos_ids is None else eos_ids)
-    stops = StopStrings(params.stop, decode) if params.stop else None
-    call = _Call(weights, starts, respond, limits, params, ends, stops, wait)
-    call.allocate(rows, slots, room, cache_dtype or str(weights.dtype))
-    return call.trajectories(min(whole("steps", steps, 1), bucket(params.max_new_tokens)))
-
-
-def _weights(model: Transformer | Weights) -> Weights:
-    return model if isinstance(model, Weights) else latest.of(model)
-
-
-def _check(params: SamplingParams, decode: Any, cache_dtype: str | None) -> None:
     check_decode(params, decode)
     if cache_dtype not in (None, *CACHE_DTYPES):
-        raise ValueError(
-            f"cache_dtype must be {', '.join(CACHE_DTYPES)} or None for trajectories, got"
-            f" {cache_dtype!r}"
-        )
+        domain = " or ".join(CACHE_DTYPES)
+        raise ValueError(f"cache_dtype: expected {domain}, got {cache_dtype!r}")
     if jax.process_count() > 1 and meshes.current() is not None:
         raise ValueError(
             "trajectories cannot be sampled on a mesh of several processes, whose environments"
             " answer at different times: give each process a mesh of its own devices"
         )
+    rows = whole("rows", rows, 1)
+    slots = SLOTS_PER_ROW * rows if slots is None else whole("slots", slots, rows)
+    weights = model if isinstance(model, Weights) else prepared(model)
+    openings = [opening for opening in openings if len(opening.samples)]
+    if not openings:
+        return iter(())
+    starts, room = _starts(openings, weights.model.config, prompt_tokens, key)
+    call = _Call(weights, starts, respond, limits, params, eos_ids, decode, wait)
+    call.allocate(rows, slots, room, cache_dtype or str(weights.dtype))
+    return call.trajectories()
 
 
 @dataclasses.dataclass(eq=False)
@@ -269,17 +248,10 @@ def _starts(
     openings: list[Opening], config: ModelConfig, prompt_tokens: int | None, key: Array
 ) -> tuple[list[_Start], int]:
     """Returns the openings, checked and with their keys, and the room for a prompt."""
-    prompts, lengths = pad_prompts([o.prompt for o in openings], prompt_tokens, config.start_id)
-    check_prompts(prompts, lengths, config.vocab_size, key)
-    addresses = collections.Counter((tuple(o.address), n) for o in openings for n in o.samples)
-    twice, count = addresses.most_common(1)[0]
-    if count > 1:
-        raise ValueError(
-            f"openings must have each address and sample once, got {twice} {count} times"
-        )
+    prompts, lengths = pad_prompts([opening.prompt for opening in openings], prompt_tokens, config)
     root, starts = np.asarray(jax.random.key_data(of_kind(key))), []
     for opening, prompt, length in zip(openings, prompts, lengths, strict=True):
-        samples = np.array([whole("samples", sample, 0) for sample in opening.samples], np.uint32)
+        samples = np.array(opening.samples, np.uint32)
         words: random_streams.Key = (root[:1], root[1:])
         for data in (*(random_streams.address(n % 2**32) for n in opening.address), samples):
             words = random_streams.fold_in(words, data)
@@ -305,15 +277,6 @@ class _Running:
     turn_start: int = 0
     row: int = NONE
     joined: int = 0
-
-    def sequence(self, end: int) -> list[int]:
-        """Returns the tokens to store next, up to `end`."""
-        return [self.start.prompt[-1], *self.tokens][self.filled : end]
-
-    def append(self, tokens: list[int], scores: np.ndarray) -> None:
-        """Appends tokens with their log-probs."""
-        self.tokens += tokens
-        self.scores.append(scores)
 
     def finished(self, reason: str) -> Trajectory:
         """Returns the trajectory."""
@@ -373,41 +336,48 @@ class _Shard:
             self.prompt_slots.append(start.slot)
 
 
-@dataclasses.dataclass
 class _Call:
     """A call of `sample_trajectories`."""
 
-    weights: Weights
-    starts: list[_Start]
-    respond: Respond
-    limits: Limits
-    params: SamplingParams
-    eos: Int[Array, " ends"]
-    stops: StopStrings | None
-    wait: bool
+    def __init__(
+        self,
+        weights: Weights,
+        starts: list[_Start],
+        respond: Respond,
+        limits: Limits,
+        params: SamplingParams,
+        eos_ids: Sequence[int] | None,
+        decode: Callable[[list[int]], str] | None,
+        wait: bool,
+    ):
+        self.weights, self.starts, self.respond = weights, starts, respond
+        self.limits, self.params, self.wait = limits, params, wait
+        self.config = weights.model.config
+        self.eos = padded_ends(self.config.eos_ids if eos_ids is None else eos_ids)
+        self.stops = StopStrings(params.stop, decode) if decode else None
+        self.distribution = SamplingDistribution.of(params)
+        self.waiting: list[tuple[futures.Future, _Shard, _Running]] = []
 
     def allocate(self, rows: int, slots: int, prompt_tokens: int, dtype: str) -> None:
         """Divides rows and slots among shards and makes their caches."""
-        mesh, starts, config = meshes.current(), self.starts, self.weights.model.config
-        shards = 1 if mesh is None else int(np.prod([mesh.shape[axis] for axis in meshes.ROWS]))
+        mesh, starts = meshes.current(), self.starts
+        shards = 1 if mesh is None else meshes.row_devices(mesh)
         each = -(-len(starts) // shards)
         most = max(sum(len(start.samples) for start in starts[s::shards]) for s in range(shards))
         rows, slots = (min(-(-count // shards), most) for count in (rows, slots))
         # Enough that prompts whose last samples still run do not keep others waiting.
         prompts = min(each, slots, -(-4 * slots * each // most))
-        self.rows, self.config = rows, config
+        self.rows = rows
         self.gathered, self.start, self.caches = (0, 0), 0, []
         self.shards = [
             _Shard(collections.deque(starts[s::shards]), list(range(slots)), list(range(prompts)))
             for s in range(shards)
         ]
         columns = min(FIRST_COLUMNS, bucket(self.limits.tokens + PIECES[0]))
-        self.prompts = programs.empty(config, shards * prompts, prompt_tokens, dtype)
-        self.own = programs.empty(config, shards * slots, columns, dtype)
-        self.distribution = SamplingDistribution.of(self.params)
-        self.waiting: list[tuple[futures.Future, _Shard, _Running]] = []
+        self.prompts = programs.empty(self.config, shards * prompts, prompt_tokens, dtype)
+        self.own = programs.empty(self.config, shards * slots, columns, dtype)
 
-    def trajectories(self, steps: int) -> Iterator[Trajectory]:
+    def trajectories(self) -> Iterator[Trajectory]:
         """Samples; yields the trajectories as they end."""
         while True:
             finished = list(self._answers())
@@ -416,8 +386,7 @@ class _Call:
                 while shard.ready and len(shard.rows) < self.rows:
                     shard.rows.append(shard.ready.popleft())
             self._store_observations()
-            running = [shard.rows for shard in self.shards]
-            drawn = self._decode(steps, running) if any(running) else None
+            drawn = self._decode() if any(shard.rows for shard in self.shards) else None
             yield from finished  # while the device decodes
             if drawn is not None:
                 self._take(*jax.device_get(drawn))
@@ -445,23 +414,19 @@ class _Call:
                 shard.end(running)
                 yield running.finished(reason)
             else:
-                tokens = self._checked(running, answer.tokens)
-                none = np.zeros((len(SCORES), len(tokens)), np.float32)
-                running.append(tokens, none)
+                running.tokens += self._checked(running, answer.tokens)
+                running.scores.append(np.zeros((len(SCORES), len(answer.tokens)), np.float32))
                 running.turn_start = len(running.tokens)
                 shard.ready.append(running)
 
     def _checked(self, running: _Running, tokens: Sequence[int]) -> list[int]:
-        vocab, found = self.config.vocab_size, np.asarray(tokens)
-        if len(found) and not (
-            found.ndim == 1
-            and found.dtype.kind in "iu"
-            and (0 <= found).all()
-            and found.max() < vocab
+        found, vocab = np.asarray(tokens), self.config.vocab_size
+        if found.size and not (
+            found.dtype.kind in "iu" and found.min() >= 0 and found.max() < vocab
         ):
             raise ValueError(
                 f"the observation after turn {len(running.turns) - 1} of sample {running.sample} at"
-                f" {running.start.address} must be token ids from 0 to {vocab - 1}, got"
+                f" {running.start.address}: expected token ids from 0 to {vocab - 1}, got"
                 f" {tokens!r:.100}"
             )
         return found.tolist()
@@ -487,16 +452,15 @@ class _Call:
                 return
             most = max(len(r.tokens) - r.filled for some in left for r in some)
             length = next((size for size in PIECES if size >= most), PIECES[-1])
-            shorter = max((size for size in PIECES if size < length), default=0)
-            left = [[r for r in some if len(r.tokens) - r.filled > shorter] for some in left]
             for some in self._together(left):
                 self._make_room(max(r.filled for _, r in _entries(some)) + length)
                 rows = self._rows(some)
                 tokens = np.zeros((*rows.slot.shape, length), np.int32)
                 for at, running in _entries(some):
-                    stored = running.sequence(min(running.filled + length, len(running.tokens)))
+                    end = min(running.filled + length, len(running.tokens))
+                    stored = [running.start.prompt[-1], *running.tokens][running.filled : end]
                     tokens[at][: len(stored)] = stored
-                    running.filled += len(stored)
+                    running.filled = end
                 self.own = programs.prefill_observations(
                     self.weights, self.prompts, self.own, rows, tokens
                 )
@@ -509,33 +473,37 @@ class _Call:
             size = 1 if max(map(len, some)) == 1 else many
             yield [items + [None] * (size - len(items)) for items in some]
 
-    def _decode(self, steps: int, running: list[list[_Running]]) -> Any:
+    def _decode(self) -> tuple[Array, Array]:
         """Decodes some steps; returns what was drawn, on the device."""
-        most, width, room = max(map(len, running)), self.rows, ROOM * steps
+        running = [shard.rows for shard in self.shards]
+        most, width = max(map(len, running)), self.rows
         while width >= LEAST_SLOTS and most <= width // SHRINK:
             width //= SHRINK  # a step of many rows costs as much if few of them still decode
-        self._make_room(max(r.filled for some in running for r in some) + steps)
-        shape = width, self.own[0].tokens
+        steps = min(STEPS, bucket(self.params.max_new_tokens))
+        self._make_room(max(r.filled for r in itertools.chain(*running)) + steps)
+        room, shape = ROOM * steps, (width, self.own[0].tokens)
         afresh = shape != self.gathered or self.start + steps > room
         if afresh:
-            self.gathered, self.start, self.caches = shape, 0, []
+            self.gathered, self.start = shape, 0
             for r in itertools.chain(*running):
                 r.row = NONE
         new = [_seated(some, width, self.start) for some in running]
-        seats = [{r.row: r for r in some} for some in running]
-        rows = self._rows([[some.get(i) for i in range(width)] for some in seats])
+        by_row = [[None] * width for _ in running]
+        for (s, _), r in _entries(running):
+            by_row[s][r.row] = r
+        rows = self._rows(by_row)
+        stored = self.config, room, self.prompts, self.own
         if afresh:
-            self.caches = programs.gathered(self.config, room, self.prompts, self.own, rows)
+            self.caches = programs.gathered(*stored, rows)
         elif any(new):
             for some in self._together(new):
                 at = np.full((len(some), len(some[0])), width, np.int32)
                 for where, r in _entries(some):
                     at[where] = r.row
-                stored = self.prompts, self.own, self._rows(some)
-                self.caches = programs.replaced(self.config, room, self.caches, *stored, at)
-        self.own, self.caches, *drawn = programs.decode(
+                joining = programs.gathered(*stored, self._rows(some))
+                self.caches = programs.replaced(self.caches, joining, at)
+        self.own, self.caches, integers, scores = programs.decode(
             steps,
-            room,
             self.weights,
             self.prompts,
             self.own,
@@ -546,7 +514,7 @@ class _Call:
             self.eos,
             np.int32(max(1, sum(map(len, running)) // ENDED_SHARE)),
         )
-        return drawn
+        return integers, scores
 
     def _make_room(self, tokens: int) -> None:
         """Makes slots long enough for so many tokens."""
@@ -575,33 +543,30 @@ class _Call:
     def _take(self, integers: np.ndarray, scores: np.ndarray) -> None:
         """Appends what was drawn, and asks for the answers to turns that ended."""
         self.start += int((integers[:, 1] != NONE).any((1, 2)).sum())
-        for shard, drawn, scored in zip(
-            self.shards, np.moveaxis(integers, 2, 0), np.moveaxis(scores, 2, 0), strict=True
-        ):
+        for s, shard in enumerate(self.shards):
             decoded, shard.rows = shard.rows, []
             for running in decoded:
                 i = running.row
-                count = int((drawn[:, 1, i] != NONE).sum())
-                tokens, code = drawn[:count, 0, i].tolist(), drawn[count - 1, 1, i]
-                turn = running.tokens[running.turn_start :] + tokens
+                tokens, codes = integers[:, :, s, i].T
+                count = int((codes != NONE).sum())
+                code, start = codes[count - 1], running.turn_start
+                searched = len(running.tokens) - start
+                running.tokens += tokens[:count].tolist()
                 if self.stops is not None:
-                    which = running.start.address, running.sample
-                    kept = self.stops(which, len(running.turns), np.array(turn))
+                    kept = self.stops.kept(running.tokens[start:], searched)
                     if kept is not None:
-                        count, code = count - len(turn) + kept, STOPPED
-                running.append(tokens[:count], scored[:count, :, i].T)
+                        count, code = kept - searched, STOPPED
+                        del running.tokens[start + kept :]
+                running.scores.append(scores[:count, :, s, i].T)
                 running.filled = len(running.tokens)
-                if code != RUNNING:
-                    self._end_turn(shard, running, bool(code == STOPPED))
-                else:
+                if code == RUNNING:
                     shard.rows.append(running)
-
-    def _end_turn(self, shard: _Shard, running: _Running, stopped: bool) -> None:
-        start, end, running.row = running.turn_start, len(running.tokens), NONE
-        running.turns.append(Turn(start, end, stopped))
-        tokens, turn = running.tokens[start:], len(running.turns) - 1
-        future = self.respond(running.start.address, running.sample, turn, tokens)
-        self.waiting.append((future, shard, running))
+                    continue
+                running.row = NONE
+                running.turns.append(Turn(start, len(running.tokens), bool(code == STOPPED)))
+                turn = len(running.turns) - 1
+                asked = running.start.address, running.sample, turn, running.tokens[start:]
+                self.waiting.append((self.respond(*asked), shard, running))
 
 
 def _seated(running: list[_Running], width: int, start: int) -> list[_Running]:

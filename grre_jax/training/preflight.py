@@ -139,11 +139,9 @@ def check_prompts(parts: build.Parts) -> None:
                 f"task {config.task.name} has environments, in which several processes cannot"
                 " sample together: use one process, with explorers on a cluster (cluster.address)"
             )
-        domain = f"{{}} for task {config.task.name}, which has environments"
-        if config.sampling.cache_dtype == "int8":
-            raise ConfigError("sampling.cache_dtype", domain.format("empty or bfloat16"), "int8")
         if config.sampling.record_routes:
-            raise ConfigError("sampling.record_routes", domain.format("false"), True)
+            domain = f"false for task {config.task.name}, which has environments"
+            raise ConfigError("sampling.record_routes", domain, True)
     if not config.samples:
         return
     first = config.schedule.sampled(0, config.training.steps)

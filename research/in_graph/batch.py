@@ -18,7 +18,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from grre_jax.models import ModelConfig, Transformer
-from grre_jax.sampling import SamplingDistribution, Temperature, prepared
+from grre_jax.sampling import SamplingDistribution, prepared
 from grre_jax.sampling.decoding import engine
 from grre_jax.sampling.decoding.slots import NONE
 from grre_jax.sampling.decoding.state import SCORES, Shape
@@ -147,7 +147,13 @@ def draw(
     weights = prepared(nnx.merge(scale.graph, params))
     given = jnp.full(groups, prompt_tokens, jnp.int32)
     batch = make_prompt_batch(
-        scale.model_config, prompts, samples, limit, key, given, None, positions, 0, None
+        scale.model_config,
+        prompts,
+        samples,
+        limit,
+        key,
+        prompt_lengths=given,
+        positions=positions,
     )
     shape = Shape(
         shards=1,
@@ -164,11 +170,10 @@ def draw(
     state = engine.new_state(shape, weights, limit)
     rotary = engine.prompt_rotary(scale.model_config, prompt_tokens)
     state, _ = engine.prefill(shape, weights, state, rotary, slots, padded, every_slot)
-    distribution, none = SamplingDistribution(Temperature(temperature)), np.zeros(1, np.int32)
-    state, first, _ = engine.advance(
-        shape, weights, state, distribution, batch.eos, none, np.int32(0), True
-    )
-    _, others, _ = engine.advance(shape, weights, state, distribution, batch.eos, none, np.int32(0))
+    settings = SamplingDistribution(temperature), batch.eos, np.int32(limit)
+    host = np.zeros(1, np.int32), np.int32(0)  # no prompts wait there, and it resizes nothing
+    state, first, _ = engine.advance(shape, weights, state, *settings, *host, True)
+    _, others, _ = engine.advance(shape, weights, state, *settings, *host)
     # If all are resident, slot = group x samples + sample, and a slot's columns are its own steps.
     integers, scores = (
         jnp.concatenate([x, y])[:, :, 0]

@@ -3,6 +3,7 @@
 import jax
 
 from grre_jax import sampling
+from grre_jax.sampling.prompt_batch import make_prompt_batch
 from grre_jax.sampling_params import SamplingParams
 
 
@@ -19,8 +20,10 @@ def sample(model, prompts, **options):
     return jax.device_get(sampling.sample(model, prompts, params, **rest))
 
 
-def call(model, prompts, steps=128, max_concurrent=None, **options):
-    """(SamplerCall, its prompt batch)."""
+def call(model, prompts, **options):
+    """A SamplerCall with all completions side by side."""
     params, rest = split(options)
-    weights, batch, distribution = sampling.prepare_call(model, prompts, params, **rest)
-    return sampling.SamplerCall(weights, batch, distribution, max_concurrent, None, steps), batch
+    batch = make_prompt_batch(
+        model.model.config, prompts, max_new_tokens=params.max_new_tokens, **rest
+    )
+    return sampling.SamplerCall(model, batch, sampling.SamplingDistribution.of(params))

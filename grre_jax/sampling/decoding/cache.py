@@ -26,7 +26,6 @@ from jaxtyping import Array, Float, Int
 
 from grre_jax.parallel import mesh as meshes
 
-INT8_MOST = 127.0
 # Tokens per block of keys on a CPU: at most, and at least (if only smaller blocks fit, keys stay
 # whole).
 BLOCK, LEAST_BLOCK = 64, 16
@@ -49,29 +48,20 @@ class Cache:
     """Keys and values of one layer.
 
     Attributes:
-        keys: [slots, kv heads, blocks x head_dim, width] in the activations' dtype, bfloat16 or
-            int8.
-        values: [slots, kv heads, blocks x width, head_dim] likewise.
-        key_scales, value_scales: [slots, kv heads, tokens] factors of int8 entries; None for other
-            dtypes.
+        keys: [slots, kv heads, blocks x head_dim, width].
+        values: [slots, kv heads, blocks x width, head_dim].
     """
 
     keys: Array
     values: Array
-    key_scales: Float[Array, "slots kv tokens"] | None
-    value_scales: Float[Array, "slots kv tokens"] | None
 
     @classmethod
     def empty(
         cls, slots: int, kv_heads: int, head_dim: int, tokens: int, dtype: Any, width: int
     ) -> Cache:
         """Returns a cache of zeros, in blocks of `width`, which divides the tokens."""
-        scales = [
-            jnp.zeros((slots, kv_heads, tokens), jnp.float32) if dtype == jnp.int8 else None
-            for _ in range(2)
-        ]
         keys = jnp.zeros((slots, kv_heads, tokens // width * head_dim, width), dtype)
-        return cls(keys, jnp.zeros((slots, kv_heads, tokens, head_dim), dtype), *scales)
+        return cls(keys, jnp.zeros((slots, kv_heads, tokens, head_dim), dtype))
 
     @classmethod
     def of(
@@ -82,10 +72,8 @@ class Cache:
         width: int,
     ) -> Cache:
         """Returns a cache of these tokens, in blocks of `width`, which divides them."""
-        (keys, key_scales), (values, value_scales) = (
-            _stored(jnp.moveaxis(x, 1, 2), dtype) for x in (keys, values)
-        )
-        return cls(_in_blocks(jnp.swapaxes(keys, 2, 3), width), values, key_scales, value_scales)
+        keys, values = (jnp.moveaxis(x.astype(dtype), 1, 2) for x in (keys, values))
+        return cls(_in_blocks(jnp.swapaxes(keys, 2, 3), width), values)
 
     @property
     def tokens(self) -> int:
@@ -104,23 +92,14 @@ class Cache:
         values: Float[Array, "slots 1 kv dim"],
     ) -> Cache:
         """Writes one token of every slot into the same column."""
-        new, where = (
-            Cache.of(keys, values, self.keys.dtype, 1),
-            (0, 0, column // self.width * keys.shape[-1], column % self.width),
-        )
-
-        def put(x, y):
-            return None if x is None else jax.lax.dynamic_update_slice_in_dim(x, y, column, 2)
-
+        new = Cache.of(keys, values, self.keys.dtype, 1)
+        where = (0, 0, column // self.width * keys.shape[-1], column % self.width)
         written = jax.lax.dynamic_update_slice(self.keys, new.keys, where)
         if self.width < self.tokens:
             # Else the loop's program keeps them in another order, and copies them at every step.
             written = with_layout_constraint(written, Layout((0, 1, 2, 3)))
         return Cache(
-            written,
-            put(self.values, new.values),
-            put(self.key_scales, new.key_scales),
-            put(self.value_scales, new.value_scales),
+            written, jax.lax.dynamic_update_slice_in_dim(self.values, new.values, column, 2)
         )
 
     def put_slots(self, index: Int[Array, "shards some"], new: Cache) -> Cache:
@@ -148,81 +127,43 @@ class Cache:
         """
 
         def twice(x, axis):
-            return (
-                None
-                if x is None
-                else jnp.concatenate([x, jax.lax.slice_in_dim(x, before, None, axis=axis)], axis)
-            )
+            ring = jax.lax.slice_in_dim(x, before, None, axis=axis)
+            return jnp.concatenate([x, ring], axis)
 
         keys = twice(self._whole_keys(), 3)
-        return Cache(
-            _in_blocks(keys, width_for(keys.shape[3], before)),
-            twice(self.values, 2),
-            twice(self.key_scales, 2),
-            twice(self.value_scales, 2),
-        )
-
-    def shrunk(self, newest: Int[Array, ""]) -> Cache:
-        """Returns ring buffers of half the columns, which nothing may precede: of the two steps
-        that belong in a column, the later.
-
-        Args:
-            newest: the column of the last step.
-        """
-        half = self.tokens // 2
-        ago = (newest - jnp.arange(self.tokens)) % self.tokens
-        in_first = ago[:half] < ago[half:]
-
-        def later(x, axis):
-            if x is None:
-                return None
-            first, second = jnp.split(x, 2, axis)
-            return jnp.where(
-                jnp.expand_dims(in_first, [i for i in range(x.ndim) if i != axis]), first, second
-            )
-
-        keys = _in_blocks(later(self._whole_keys(), 3), width_for(half))
-        return Cache(
-            keys, later(self.values, 2), later(self.key_scales, 2), later(self.value_scales, 2)
-        )
-
-    def column(
-        self, column: Int[Array, ""]
-    ) -> tuple[Float[Array, "slots kv dim"], Float[Array, "slots kv dim"]]:
-        """Returns keys and values of one column, as they are stored."""
-        slots, kv, _, dim = self.values.shape
-        where = (0, 0, column // self.width * dim, column % self.width)
-        keys = jax.lax.dynamic_slice(self.keys, where, (slots, kv, dim, 1))[..., 0]
-        return keys, jax.lax.dynamic_index_in_dim(self.values, column, 2, keepdims=False)
+        return Cache(_in_blocks(keys, width_for(keys.shape[3], before)), twice(self.values, 2))
 
     def _whole_keys(self) -> Float[Array, "slots kv dim tokens"]:
         slots, kv, _, width = self.keys.shape
         by_block = self.keys.reshape(slots, kv, self.tokens // width, -1, width)
         return jnp.swapaxes(by_block, 2, 3).reshape(slots, kv, -1, self.tokens)
 
+    def after(
+        self, before: int
+    ) -> tuple[Float[Array, "slots tokens kv dim"], Float[Array, "slots tokens kv dim"]]:
+        """Returns keys and values behind the first `before` tokens, as `of` takes them."""
+        keys, values = self._whole_keys()[..., before:], self.values[:, :, before:]
+        return jnp.moveaxis(keys, 3, 1), jnp.moveaxis(values, 2, 1)
+
     def scores(self, q: Float[Array, "slots kv m dim"]) -> Float[Array, "slots kv m tokens"]:
         """Returns the products of queries and keys, in float32."""
         keys, blocks = self.keys.astype(q.dtype), self.tokens // self.width
         if blocks == 1:
-            scores = jnp.einsum("nkmd,nkdc->nkmc", q, keys, preferred_element_type=jnp.float32)
-        else:
-            keys = keys.reshape(*keys.shape[:2], blocks, -1, self.width)
-            repeated = jnp.broadcast_to(q[:, :, None], (*q.shape[:2], blocks, *q.shape[2:]))
-            scores = jnp.einsum(
-                "nkbmd,nkbdc->nkbmc", repeated, keys, preferred_element_type=jnp.float32
-            )
-            # A product that writes its result in another order is slower than one and a copy
-            # (measured: 680 for 101 us).
-            scores = jnp.swapaxes(jax.lax.optimization_barrier(scores), 2, 3).reshape(
-                *q.shape[:3], self.tokens
-            )
-        return scores if self.key_scales is None else scores * self.key_scales[:, :, None]
+            return jnp.einsum("nkmd,nkdc->nkmc", q, keys, preferred_element_type=jnp.float32)
+        keys = keys.reshape(*keys.shape[:2], blocks, -1, self.width)
+        repeated = jnp.broadcast_to(q[:, :, None], (*q.shape[:2], blocks, *q.shape[2:]))
+        scores = jnp.einsum(
+            "nkbmd,nkbdc->nkbmc", repeated, keys, preferred_element_type=jnp.float32
+        )
+        # A product that writes its result in another order is slower than one and a copy
+        # (measured: 680 for 101 us).
+        scores = jnp.swapaxes(jax.lax.optimization_barrier(scores), 2, 3)
+        return scores.reshape(*q.shape[:3], self.tokens)
 
     def weighted(
         self, weights: Float[Array, "slots kv m tokens"], dtype: Any
     ) -> Float[Array, "slots kv m dim"]:
         """Returns the weighted sums of values, in float32, from products in `dtype`."""
-        weights = weights if self.value_scales is None else weights * self.value_scales[:, :, None]
         return jnp.einsum(
             "nkmc,nkcd->nkmd",
             weights.astype(dtype),
@@ -236,16 +177,3 @@ def _in_blocks(
 ) -> Float[Array, "slots kv blocks_x_dim width"]:
     slots, kv, dim, _ = keys.shape
     return jnp.swapaxes(keys.reshape(slots, kv, dim, -1, width), 2, 3).reshape(slots, kv, -1, width)
-
-
-def _stored(
-    x: Float[Array, "*batch dim"], dtype: Any
-) -> tuple[Array, Float[Array, "*batch"] | None]:
-    """Returns entries in the cache's dtype; for int8 with the scale that maps the largest entry of
-    a token and head to 127.
-    """
-    if dtype != jnp.int8:
-        return x.astype(dtype), None
-    x = x.astype(jnp.float32)
-    scale = jnp.maximum(jnp.abs(x).max(-1), 1e-30) / INT8_MOST
-    return jnp.round(x / scale[..., None]).astype(jnp.int8), scale

@@ -73,7 +73,6 @@ def new_state(shape: Shape, weights: Weights, columns: int) -> State:
     )
     prompts = PromptSlots(
         *(integers(fill) for fill in (NONE, 1, 0, 0, 0, 0)),
-        integers(1, shape.samples),
         jnp.zeros((*size, shape.samples, KEY_WORDS), jnp.uint32),
     )
     hidden = _rows_on_mesh(jnp.zeros((shape.shards * shape.prompt_slots, c.hidden_size), dtype))
@@ -182,13 +181,14 @@ def prefill(
     return state, chosen.reshape(*tokens.shape, *chosen.shape[2:])
 
 
-@partial(jax.jit, static_argnums=(0, 7), donate_argnums=2)
+@partial(jax.jit, static_argnums=(0, 8), donate_argnums=2)
 def advance(
     shape: Shape,
     weights: Weights,
     state: State,
     distribution: SamplingDistribution,
     eos: Int[Array, " ends"],
+    limit: Int[Array, ""],
     wanted: Int[Array, " shards"],
     few: Int[Array, ""],
     first: bool = False,
@@ -198,6 +198,7 @@ def advance(
     Args:
         shape, weights, state, distribution: sizes, weights, the donated state, and what is drawn.
         eos: [ends] tokens that end a completion, padded with NONE.
+        limit: longest completion, in tokens.
         wanted: [shards] prompt slots that must be free for the loop to return to the host, which
             fills them; one is enough if decode slots would be idle. 0: no prompts wait.
         few: completions left at which the loop returns, so that the host can continue with fewer
@@ -228,7 +229,7 @@ def advance(
         uniforms = (
             _uniforms(shape, state, jnp.zeros(1, jnp.int32))[0] if ahead is None else ahead[n]
         )
-        state, integers, scores = _drawn(shape, state, uniforms, logits, distribution, eos)
+        state, integers, scores = _drawn(shape, state, uniforms, logits, distribution, eos, limit)
         recorded = trace.routes
         if recorded is not None and routes is not None:
             recorded = recorded.at[n].set(routes.reshape(recorded.shape[1:]))
@@ -403,6 +404,7 @@ def _drawn(
     logits: Float[Array, "slots vocab"],
     distribution: SamplingDistribution,
     eos: Int[Array, " ends"],
+    limit: Int[Array, ""],
 ) -> tuple[State, Int[Array, "five shards slots"], Float[Array, "three shards slots"]]:
     """Draws a token for every slot and ends the completions that it ends; returns the state and
     the step's part of `Trace`.
@@ -412,7 +414,7 @@ def _drawn(
     tokens = tokens.reshape(slots.generated.shape).astype(jnp.int32)
     active, generated = slots.active, slots.generated + 1
     stopped = active & (tokens[..., None] == eos).any(-1)
-    cut = active & ~stopped & (generated >= at_completions(prompts.limits, slots))
+    cut = active & ~stopped & (generated >= limit)
     prompt = jnp.where(active, at_decode_slots(prompts.prompt, slots), NONE)
     code = jnp.where(stopped, STOPPED, jnp.where(cut, CUT, RUNNING))
     integers = jnp.stack([tokens, prompt, slots.sample, slots.generated, code])
@@ -432,14 +434,6 @@ def _drawn(
 def grow_ring(shape: Shape, own: Cache) -> Cache:
     """Returns a layer's ring buffers of twice the length."""
     return _on_mesh(own.grown(shape.prompt_columns))
-
-
-@jax.jit
-def shrink_ring(step: Int[Array, ""], own: list[Cache]) -> list[Cache]:
-    """Returns ring buffers of half the length, with the last tokens before this step; no prompts
-    may precede them.
-    """
-    return [_on_mesh(cache.shrunk((step - 1) % cache.tokens)) for cache in own]
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -59,7 +59,6 @@ class PromptSlots:
         count: [shards, prompt_slots] completions requested of it.
         started, finished: [shards, prompt_slots] completions that have begun and that have ended.
         order: [shards, prompt_slots] when the slot was filled: 0, 1, 2, ...
-        limits: [shards, prompt_slots, samples] longest completions, in tokens.
         keys: [shards, prompt_slots, samples, words] random key of each completion, as words.
     """
 
@@ -69,7 +68,6 @@ class PromptSlots:
     started: Int[Array, "shards prompt_slots"]
     finished: Int[Array, "shards prompt_slots"]
     order: Int[Array, "shards prompt_slots"]
-    limits: Int[Array, "shards prompt_slots samples"]
     keys: UInt32[Array, "shards prompt_slots samples words"]
 
     @property
@@ -146,7 +144,7 @@ def release(
 
 def slot_addresses(slots: DecodeSlots, prompts: PromptSlots) -> SlotAddresses:
     """Returns the decode slot of each completion and the completion of each decode slot."""
-    shards, count, samples = prompts.limits.shape
+    shards, count, samples = prompts.keys.shape[:3]
     active, completion = slots.active, slots.prompt_slot * samples + slots.sample
     completion = jnp.where(active, completion, count * samples)
     numbers = jnp.arange(slots.prompt_slot.shape[1], dtype=jnp.int32)

@@ -3,8 +3,9 @@
 A trajectory has a slot with its keys and values whether it is decoded or waits for an answer; those
 of its prompt are stored once for all samples. Both are gathered when it gets a row, so that steps
 read contiguous memory and all rows write the same column, in the room behind what was gathered;
-`decode` puts the new columns into the slots too. All else is on the host, and comes with each call
-as a few integers a row.
+`decode` puts the new columns into the slots too. (Gathered before every program, short turns took
+1.7 times as long on a CPU.) All else is on the host, and comes with each call as a few integers a
+row.
 
 The last token of a sequence is never in a cache: the next step of `decode` computes it and draws
 from it. So prompts, samples and observations are continued alike, and a sequence that is cut needs
@@ -27,7 +28,7 @@ from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling.decoding.attention import SlotAddresses, VisibleTokens, taken
 from grre_jax.sampling.decoding.cache import Cache, width_for
 from grre_jax.sampling.decoding.engine import computed_tokens, uniforms_at
-from grre_jax.sampling.decoding.slots import NONE
+from grre_jax.sampling.decoding.slots import KEY_WORDS, NONE
 from grre_jax.sampling.decoding.state import CUT, RUNNING, SCORES, STOPPED
 from grre_jax.sampling.decoding.weights import Weights
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
@@ -105,11 +106,6 @@ class Rows:
     def first(self) -> Int[Array, " rows"]:
         """Position of each row's next token in its sequence."""
         return (self.before + self.filled).reshape(-1)
-
-    def uniforms(self, steps: int) -> Float[Array, "steps rows two"]:
-        """Returns the random numbers of each row's next draws."""
-        words, filled = self.keys.reshape(-1, self.keys.shape[-1]), self.filled.reshape(-1)
-        return jax.vmap(lambda n: uniforms_at(words, filled + n))(jnp.arange(steps))
 
     def stored(
         self, prompts: Kept, own: Kept, heads: int
@@ -236,38 +232,27 @@ def gathered(
     config: ModelConfig, room: int, prompts: list[Kept], own: list[Kept], rows: Rows
 ) -> list[Cache]:
     """Returns every layer's cache of the rows: prompts, own tokens, and room for new ones."""
-    return [_gathered(config, room, *pair, rows) for pair in zip(prompts, own, strict=True)]
+    more, caches = ((0, 0), (0, room), (0, 0), (0, 0)), []
+    for before, held in zip(prompts, own, strict=True):
+        keys, values = (jnp.pad(x, more) for x in rows.stored(before, held, config.num_kv_heads))
+        stored = before.tokens + held.tokens
+        caches.append(Cache.of(keys, values, keys.dtype, width_for(stored + room, stored)))
+    return _cached(caches)
 
 
-@partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
-def replaced(
-    config: ModelConfig,
-    room: int,
-    caches: list[Cache],
-    prompts: list[Kept],
-    own: list[Kept],
-    rows: Rows,
-    at: Int[Array, "shards some"],
-) -> list[Cache]:
-    """Returns the caches with other trajectories in some rows; `at` is out of range for none."""
-    new = [_gathered(config, room, *pair, rows) for pair in zip(prompts, own, strict=True)]
-    return [_cached(held.put_slots(at, some)) for held, some in zip(caches, new, strict=True)]
+@partial(jax.jit, donate_argnums=0)
+def replaced(caches: list[Cache], new: list[Cache], at: Int[Array, "shards some"]) -> list[Cache]:
+    """Returns the caches with new ones in some rows; `at` is out of range for none."""
+    return _cached([held.put_slots(at, some) for held, some in zip(caches, new, strict=True)])
 
 
-def _gathered(config: ModelConfig, room: int, prompts: Kept, own: Kept, rows: Rows) -> Cache:
-    before, more = prompts.tokens + own.tokens, ((0, 0), (0, room), (0, 0), (0, 0))
-    keys, values = (jnp.pad(x, more) for x in rows.stored(prompts, own, config.num_kv_heads))
-    return _cached(Cache.of(keys, values, keys.dtype, width_for(before + room, before)))
+def _cached(caches: list[Cache]) -> list[Cache]:
+    return jax.tree.map(lambda x: meshes.constrain(x, "cached"), caches)
 
 
-def _cached(cache: Cache) -> Cache:
-    return jax.tree.map(lambda x: meshes.constrain(x, "cached"), cache)
-
-
-@partial(jax.jit, static_argnums=(0, 1), donate_argnums=(4, 5))
+@partial(jax.jit, static_argnums=0, donate_argnums=(3, 4))
 def decode(
     steps: int,
-    room: int,
     weights: Weights,
     prompts: list[Kept],
     own: list[Kept],
@@ -288,11 +273,15 @@ def decode(
     weights = weights.before_loop()
     model, c, size = weights.model, weights.model.config, rows.slot.shape
     blocks, before = weights.blocks, prompts[0].tokens + own[0].tokens
+    room = caches[0].tokens - before
     positions, since = _columns(rows, prompts[0], own[0], room, start)
-    rotary, uniforms = Rotary.of(c, jnp.arange(before + room)), rows.uniforms(steps)
+    rotary, words = Rotary.of(c, jnp.arange(before + room)), rows.keys.reshape(-1, KEY_WORDS)
+    uniforms = jax.vmap(lambda n: uniforms_at(words, rows.filled.reshape(-1) + n))(
+        jnp.arange(steps)
+    )
 
     def body(carry):
-        n, token, running, caches, new, integers, scores = carry
+        n, token, running, caches, integers, scores = carry
         newest, no_prompts = rows.first + n, SlotAddresses(None, None)
         seen = since <= start + n
         visible = VisibleTokens(seen[:, :0], newest[:, None] - positions, seen, newest)
@@ -300,36 +289,28 @@ def decode(
         caches, hidden, _ = computed_tokens(
             model, blocks, rotary, token, visible, [], caches, column, no_prompts
         )
-        found = [cache.column(column) for cache in caches]
-        new = jax.tree.map(lambda x, y: x.at[n].set(y), new, found)
         logits = model.logits(hidden, weights.head, weights.head_scale)
         token, drawn = distribution.sample(uniforms[n], logits)
-        code = jnp.where(running, _codes(rows, token, n, eos), NONE)
-        integers = integers.at[n].set(jnp.stack([token.reshape(size).astype(jnp.int32), code]))
+        token = token.astype(jnp.int32)
+        stopped = (token[:, None] == eos).any(-1).reshape(size)
+        code = jnp.where(stopped, STOPPED, jnp.where(n + 1 >= rows.allowed, CUT, RUNNING))
+        code = jnp.where(running, code, NONE)
+        integers = integers.at[n].set(jnp.stack([token.reshape(size), code]))
         scores = scores.at[n].set(jnp.stack([drawn[name].reshape(size) for name in SCORES]))
-        running, token = code == RUNNING, token.astype(jnp.int32)
-        return n + 1, token, running, caches, new, integers, scores
+        return n + 1, token, code == RUNNING, caches, integers, scores
 
     def goes_on(carry):
         n, _, running, *_ = carry
         return (n < steps) & running.any() & ((rows.slot != NONE).sum() - running.sum() < enough)
 
-    empty = (steps, rows.slot.size, c.num_kv_heads, c.head_dim)
-    new = [(jnp.zeros(empty, held.keys.dtype),) * 2 for held in own]
     nothing = jnp.full((steps, 2, *size), NONE, jnp.int32), jnp.zeros((steps, 3, *size))
-    carry = (jnp.int32(0), rows.token.reshape(-1), rows.slot != NONE, caches, new, *nothing)
-    *_, caches, new, integers, scores = jax.lax.while_loop(goes_on, body, carry)
-    new = [(jnp.moveaxis(keys, 0, 1), jnp.moveaxis(values, 0, 1)) for keys, values in new]
-    kept = [held.put(rows.slot, rows.filled, *x) for held, x in zip(own, new, strict=True)]
+    carry = (jnp.int32(0), rows.token.reshape(-1), rows.slot != NONE, caches, *nothing)
+    *_, caches, integers, scores = jax.lax.while_loop(goes_on, body, carry)
+    kept = []
+    for held, cache in zip(own, caches, strict=True):
+        new = [jax.lax.dynamic_slice_in_dim(x, start, steps, axis=1) for x in cache.after(before)]
+        kept.append(held.put(rows.slot, rows.filled, *new))
     return kept, caches, *(meshes.constrain(x, "whole") for x in (integers, scores))
-
-
-def _codes(
-    rows: Rows, token: Int[Array, " rows"], n: Int[Array, ""], eos: Int[Array, " ends"]
-) -> Int[Array, "shards rows"]:
-    """Returns what each row's n-th token does to its turn."""
-    stopped = (token[:, None] == eos).any(-1).reshape(rows.slot.shape)
-    return jnp.where(stopped, STOPPED, jnp.where(n + 1 >= rows.allowed, CUT, RUNNING))
 
 
 def _columns(

@@ -6,8 +6,6 @@ How they get here from the learner: `training.actors`.
 from __future__ import annotations
 
 import dataclasses
-import threading
-import weakref
 from functools import partial
 from typing import Any
 
@@ -113,65 +111,6 @@ def _formed(model: Transformer, joined: bool, weight_dtype: str) -> Transformer:
 
 def _activations(model: Transformer) -> Any:
     return jnp.dtype(model.compute_dtype or model.embed[...].dtype)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Entry:
-    """Prepared weights, and the model that they belong to by weak references: they must neither
-    outlive it nor keep it alive.
-    """
-
-    leaves: tuple[weakref.ref, ...]
-    graph: Any
-    mesh: Any
-    block: Any
-    layers: list[Any]
-    head: Array
-
-    def matches(self, leaves: list[Array], graph: Any, mesh: Any) -> bool:
-        """True if these are the model's own arrays, on the same mesh."""
-        return (
-            len(leaves) == len(self.leaves)
-            and self.mesh == mesh
-            and self.graph == graph
-            and all(ref() is leaf for ref, leaf in zip(self.leaves, leaves, strict=True))
-        )
-
-
-class Latest:
-    """The weights that were prepared last, kept while the model's own arrays exist and shared by
-    calls with the same model. Threads may use it at the same time.
-    """
-
-    def __init__(self) -> None:
-        # Reentrant: the callback of a weak reference runs in whichever thread drops the array, also
-        # in one that holds the lock.
-        self._lock = threading.RLock()
-        self._entry: _Entry | None = None
-
-    def of(self, model: Transformer) -> Weights:
-        """Returns `prepared(model)`."""
-        graph, params = nnx.split(model)
-        leaves, mesh = jax.tree.leaves(params), meshes.current()
-        entry = self._entry  # read once: another thread may replace it
-        if entry is not None and entry.matches(leaves, graph, mesh):
-            return Weights(graph, entry.block, params, entry.layers, entry.head)
-        weights = prepared(model)
-        if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-            references = tuple(weakref.ref(leaf, self._forget) for leaf in leaves)
-            made = (weights.block, weights.layers, weights.head)
-            with self._lock:
-                self._entry = _Entry(references, graph, mesh, *made)
-        return weights
-
-    def _forget(self, reference: weakref.ref) -> None:
-        """Drops the entry if it belongs to the model whose array was just removed."""
-        with self._lock:
-            if self._entry is not None and any(ref is reference for ref in self._entry.leaves):
-                self._entry = None
-
-
-latest = Latest()
 
 
 @partial(jax.jit, static_argnums=(0, 2, 3))

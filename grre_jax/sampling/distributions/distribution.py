@@ -15,11 +15,15 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from grre_jax.parallel import mesh as meshes
-from grre_jax.sampling.distributions import truncation, vocabulary
-from grre_jax.sampling.distributions.truncation import Temperature, Truncation
+from grre_jax.sampling.distributions import vocabulary
+from grre_jax.sampling.distributions.truncation import (
+    min_p_threshold,
+    top_k_threshold,
+    top_p_threshold,
+)
 from grre_jax.sampling.distributions.vocabulary import invert
 from grre_jax.sampling_params import SamplingParams
 
@@ -42,23 +46,47 @@ class SamplingDistribution:
     Every row of logits needs a finite one; a token whose logit is -inf is never drawn.
 
     Args:
-        temperature: divides the logits.
-        truncations: applied one after the other, each to the tokens that the one before kept.
-            Tokens tied with the last one kept are kept too.
+        temperature: divides the logits, at least 0; 0, or too small a value to divide by, is greedy
+            decoding.
+        top_k, top_p, min_p: truncations, applied one after the other, each to the tokens that the
+            one before kept. Tokens tied with the last one kept are kept too.
     """
 
-    temperature: Temperature = Temperature()
-    truncations: tuple[Truncation, ...] = ()
+    temperature: Float[Array, ""] | float = 1.0
+    top_k: Int[Array, ""] | int = 0
+    top_p: Float[Array, ""] | float = 1.0
+    min_p: Float[Array, ""] | float = 0.0
 
     @classmethod
     def of(cls, params: SamplingParams) -> SamplingDistribution:
         """Returns the distribution of the parameters, with every number as an array."""
-        truncations = (
-            truncation.TopK(jnp.int32(params.top_k)),
-            truncation.TopP(jnp.float32(params.top_p)),
-            truncation.MinP(jnp.float32(params.min_p)),
+        return cls(
+            jnp.float32(params.temperature),
+            jnp.int32(params.top_k),
+            jnp.float32(params.top_p),
+            jnp.float32(params.min_p),
         )
-        return cls(Temperature(jnp.float32(params.temperature)), truncations)
+
+    @property
+    def greedy(self) -> Bool[Array, ""]:
+        """True for greedy decoding."""
+        return jnp.asarray(self.temperature) < jnp.finfo(jnp.float32).tiny
+
+    def scaled(
+        self, logits: Float[Array, "*#shape"], top: Float[Array, "*#shape"]
+    ) -> Float[Array, "*#shape"]:
+        """Returns (logits - top) / temperature in float32; logits - top under greedy decoding.
+
+        Args:
+            logits: of tokens.
+            top: largest logit of the row. Subtracted before the division, it costs no digits at any
+                temperature.
+        """
+        # XLA turns a division by a scalar into this product in some fusions. Written out, it is the
+        # same number in all of them.
+        return (logits.astype(jnp.float32) - top) * (
+            1.0 / jnp.where(self.greedy, 1.0, jnp.asarray(self.temperature, jnp.float32))
+        )
 
     def keep_threshold(
         self, scaled: Float[Array, "*batch vocab"], axis: str | None = None
@@ -66,14 +94,14 @@ class SamplingDistribution:
         """Returns [...] the least scaled logit of a kept token; -inf if nothing is cut.
 
         Args:
-            scaled: [..., vocab] result of `Temperature.scaled`.
+            scaled: [..., vocab] result of `scaled`.
             axis: mesh axis that the vocabulary is cut over, inside `jax.shard_map`; None if it is
                 whole.
         """
         threshold = jnp.full(scaled.shape[:-1], -jnp.inf, jnp.float32)
-        for part in self.truncations:
-            threshold = part.threshold(scaled, threshold, axis)
-        return threshold
+        threshold = top_k_threshold(self.top_k, scaled, threshold, axis)
+        threshold = top_p_threshold(self.top_p, scaled, threshold, axis)
+        return min_p_threshold(self.min_p, scaled, threshold, axis)
 
     def sample(
         self, uniforms: Float[Array, "rows 2"], logits: Float[Array, "rows vocab"]
@@ -111,13 +139,14 @@ class SamplingDistribution:
 
     def _sample(self, logits, uniforms, axis):
         """Draws and scores on each device's own part; `axis` is that of the vocabulary, or None."""
-        blocks, greedy = vocabulary.Blocks.of(logits, axis), self.temperature.greedy
+        blocks = vocabulary.Blocks(vocabulary.size(logits, axis), axis)
+        greedy = self.greedy
         top = vocabulary.largest(logits, axis).astype(jnp.float32)
-        masses = blocks.masses(jnp.exp(self.temperature.scaled(logits, top[:, None])))
+        masses = blocks.masses(jnp.exp(self.scaled(logits, top[:, None])))
         total = masses.sum(axis=-1)
 
         def cut():
-            scaled = self.temperature.scaled(logits, top[:, None])
+            scaled = self.scaled(logits, top[:, None])
             # Greedy decoding keeps only the tokens at the top; a uniform of 0 draws the first.
             threshold = jax.lax.cond(
                 greedy,
@@ -127,15 +156,16 @@ class SamplingDistribution:
             weights = jnp.where(scaled >= threshold[:, None], jnp.exp(scaled), 0.0)
             return threshold, blocks.masses(weights)
 
-        active = [part.active(blocks.vocab) for part in self.truncations]
+        top_k = jnp.asarray(self.top_k)
+        cuts = greedy | ((top_k > 0) & (top_k < blocks.vocab))
+        cuts = cuts | (jnp.asarray(self.top_p) < 1.0) | (jnp.asarray(self.min_p) > 0.0)
         everything = jnp.full_like(top, -jnp.inf), masses
         with jax.named_scope(TRUNCATION):
-            cuts = jnp.stack([greedy, *active]).any()
             threshold, kept_masses = jax.lax.cond(cuts, cut, lambda: everything)
         uniforms = jnp.where(greedy, 0.0, uniforms)
         block = invert(uniforms[:, 0], kept_masses)
         inside = blocks.take(logits, block)
-        scaled = self.temperature.scaled(inside, top[:, None])
+        scaled = self.scaled(inside, top[:, None])
         weights = jnp.where(scaled >= threshold[:, None], jnp.exp(scaled), 0.0)
         within = invert(uniforms[:, 1], weights)
 
@@ -150,7 +180,7 @@ class SamplingDistribution:
             return chosen(inside) - top - jnp.log(masses.sum(axis=-1))
 
         with jax.named_scope(PLAIN_SCORE):
-            same = (jnp.asarray(self.temperature.value) == 1.0) | greedy
+            same = (jnp.asarray(self.temperature) == 1.0) | greedy
             policy = jax.lax.cond(same, lambda: behavior, plain)
         scores = {
             "sampling": jnp.where(greedy, 0.0, sampling),

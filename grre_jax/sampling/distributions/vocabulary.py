@@ -82,11 +82,6 @@ class Blocks:
     vocab: int
     axis: str | None = None
 
-    @classmethod
-    def of(cls, logits: Float[Array, "rows vocab"], axis: str | None) -> Blocks:
-        """Returns the blocks of the vocabulary of these logits."""
-        return cls(size(logits, axis), axis)
-
     @property
     def width(self) -> int:
         """Tokens per block, a power of two; the last block may have fewer."""

@@ -22,7 +22,7 @@ from grre_jax.rollouts import Group, encoding
 from grre_jax.sampling.config import SamplingConfig
 from grre_jax.sampling.decoding.state import SCORES
 from grre_jax.sampling.memory import ROWS_WITHOUT_LIMIT
-from grre_jax.sampling.text.stop_strings import StopStrings
+from grre_jax.sampling.stop_strings import StopStrings
 from grre_jax.sampling.turns import SLOTS_PER_ROW
 from grre_jax.sampling_params import SamplingParams
 from grre_jax.tasks import Question, Task, Tokenizer

@@ -30,10 +30,10 @@ def draw(distribution, logits):
 @jax.jit
 def log_prob(distribution, logits):
     """The log-prob of every token by the threshold of the kept ones; -inf for the others."""
-    scaled = distribution.temperature.scaled(logits, logits.max(-1, keepdims=True))
+    scaled = distribution.scaled(logits, logits.max(-1, keepdims=True))
     kept = scaled >= distribution.keep_threshold(scaled)[..., None]
     first = jnp.arange(scaled.shape[-1]) == scaled.argmax(-1, keepdims=True)
-    kept = jnp.where(distribution.temperature.greedy, first, kept)
+    kept = jnp.where(distribution.greedy, first, kept)
     return jax.nn.log_softmax(jnp.where(kept, scaled, -jnp.inf))
 
 

@@ -6,9 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from grre_jax import rollouts, sampling
+from grre_jax import rollouts
 from grre_jax.errors import UsageError
 from grre_jax.reporting import wilson_interval
+from grre_jax.sampling.decoding import engine
 from grre_jax.tasks import Verdict
 from grre_jax.tasks.judging import InProcess
 from grre_jax.training import build, loop, run_folder
@@ -98,7 +99,7 @@ def test_greedy_figures_are_those_of_greedy_completions(make_config, setting):
     sampled = dataclasses.replace(evaluator, greedy=None)
     expected = evaluate(sampled, other, first, questions, step=7)
     assert 0 <= expected["accuracy"] < 0.9
-    programs = sampling.compiled_programs()
+    programs = engine.advance._cache_size()
     for right in (12, 9):
         texts |= {name: texts[name] + "x" for name in list(texts)[right:]}
         result = evaluate(evaluator, other, first, questions, step=7)
@@ -107,7 +108,7 @@ def test_greedy_figures_are_those_of_greedy_completions(make_config, setting):
         found = {name: result[f"greedy_{name}"] for name in greedy}
         assert found == greedy and result["greedy_reward"] == right / 12 - 0.5
         assert right < 12 or result.items() >= expected.items()
-    assert sampling.compiled_programs() == programs  # single samples and greedy ones share them
+    assert engine.advance._cache_size() == programs  # single samples and greedy ones share them
 
 
 def test_the_best_is_by_a_figure_that_evaluations_have(make_config, tmp_path):

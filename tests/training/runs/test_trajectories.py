@@ -101,8 +101,8 @@ def test_no_more_environments_are_open_than_the_task_allows(config):
 def test_what_cannot_be_done_with_trajectories_is_named(config, run, capsys):
     with pytest.raises(UsageError, match="--program"):
         compile_run(config, "v5e:2x2")
-    other = override(config, [f"--run-dir={run / 'int8'}", "--sampling.cache_dtype=int8"])
-    with pytest.raises(UsageError, match="sampling.cache_dtype"):
+    other = override(config, [f"--run-dir={run / 'routes'}", "--sampling.record_routes=true"])
+    with pytest.raises(UsageError, match="sampling.record_routes"):
         train(other)
     folders = [str(run / "rollouts"), "--output", str(run / "judged")]
     assert main(["rollouts", "reverify", *folders, "--task", "calculator"]) != 0

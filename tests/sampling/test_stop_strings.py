@@ -1,9 +1,8 @@
 """Where a completion ends, against searching the decoded text after every single token."""
 
-import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from grre_jax.sampling.text.stop_strings import StopStrings
+from grre_jax.sampling.stop_strings import StopStrings
 
 WORDS = ["a", "b", "ab", "ba", "\n", "\n\n", "Q", "Q:", "cab", " ", "", "end"]
 
@@ -16,12 +15,12 @@ def decode_bytes(tokens):
     return bytes(tokens).decode("utf-8", errors="replace")
 
 
-def in_chunks(stops, tokens, step, prompt=0, sample=0):
-    """What the sampler does: a call after every chunk with all tokens so far, until one says
-    where the completion ends.
+def in_chunks(stops, tokens, step):
+    """What trajectories do: a call after every chunk with all tokens so far, until one says where
+    the completion ends.
     """
     for stop in range(step, len(tokens) + step, step):
-        kept = stops(prompt, sample, np.array(tokens[:stop]))
+        kept = stops.kept(tokens[:stop], searched=stop - step)
         if kept is not None:
             return kept
     return None
@@ -38,14 +37,7 @@ def test_a_stop_string_in_a_token_that_begins_another_character():
     stops = StopStrings(
         ["."], lambda tokens: b"".join(pieces[t] for t in tokens).decode("utf-8", errors="replace")
     )
-    assert stops(0, 0, np.array([0, 1, 2])) == 2
-
-
-def test_completions_are_told_apart_and_may_begin_anew():
-    stops = StopStrings(["abba"], decode)
-    calls = [(0, 0, [2]), (0, 1, [3]), (1, 0, [4]), (0, 0, [2, 3]), (0, 1, [3]), (0, 1, [3, 2, 3])]
-    found = [stops(prompt, sample, np.array(tokens)) for prompt, sample, tokens in calls]
-    assert found == [None, None, None, 2, None, 3]
+    assert stops.kept([0, 1, 2]) == 2
 
 
 def test_cut():
@@ -56,7 +48,7 @@ def test_cut():
     assert stops.cut("end") == ("", "end")
 
 
-def test_every_token_is_decoded_a_few_times_only():
+def test_tokens_that_were_searched_are_not_decoded_again():
     decoded = []
 
     def counting(tokens):
@@ -90,4 +82,5 @@ CASES = st.one_of(
 @given(CASES, st.integers(1, 9))
 def test_against_searching_after_every_token(case, step):
     tokens, strings, decode = case
-    assert in_chunks(StopStrings(strings, decode), tokens, step) == by_hand(strings, tokens, decode)
+    stops, expected = StopStrings(strings, decode), by_hand(strings, tokens, decode)
+    assert stops.kept(tokens) == in_chunks(stops, tokens, step) == expected

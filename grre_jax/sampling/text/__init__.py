@@ -1,1 +1,0 @@
-"""Text of growing completions: incremental detokenization and stop strings."""
