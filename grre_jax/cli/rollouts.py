@@ -13,7 +13,6 @@ from grre_jax.errors import UsageError
 
 if TYPE_CHECKING:
     from grre_jax.rollouts.tools.copying import CopyReport
-    from grre_jax.rollouts.tools.rescore import Scorer
 
 MOST_LISTED = 20  # of changes of rewards
 
@@ -195,7 +194,6 @@ def rescore(
     replace: bool = False,
     dtype: str = "",
     compute_dtype: str = "",
-    cluster: str = "",
 ) -> None:
     """Add log-probs of stored completions under a checkpoint.
 
@@ -210,27 +208,20 @@ def rescore(
         replace: overwrite existing log-probs of that role.
         dtype: of the parameters; float32, or the run's, if not given.
         compute_dtype: of the activations; the parameters' if not given.
-        cluster: local, auto or HOST:PORT of a Ray cluster, each of whose tasks scores a data set.
     """
-    from grre_jax import ray_cluster, rollouts
+    from grre_jax import rollouts
     from grre_jax.rollouts.tools.rescore import Request, rescore
+    from grre_jax.training.policies import find_scorer
 
     request = Request(as_, temperature, replace)  # before the weights are read: it may be refused
     total = len(rollouts.read(folder))
-    scorer = _scorer(model, dtype, compute_dtype)
-    load = (_scorer, model, dtype, compute_dtype)
-    with ray_cluster.connected(cluster) as ray, progress_bar(total, "groups") as done:
-        rescore(folder, output, scorer, request, done=done, ray=ray, load=load)
+    scorer = find_scorer(model, dtype=dtype, compute_dtype=compute_dtype)
+    with progress_bar(total, "groups") as done:
+        rescore(folder, output, scorer, request, done=done)
     print(f"scored {total:,} groups under {model} as {as_} log-probs: {output}")
 
 
-def _scorer(model: str, dtype: str, compute_dtype: str) -> Scorer:
-    from grre_jax.training.policies import find_scorer
-
-    return find_scorer(model, dtype=dtype, compute_dtype=compute_dtype)
-
-
-def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: str = "") -> None:
+def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
     """Judge stored completions by another verifier.
 
     Copies a folder with the rewards that a task's verifier gives now; the former ones stay with the
@@ -240,11 +231,9 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
         folder: a rollout folder.
         task: a task's name, or FILE.py:FUNCTION for a task that you define.
         output: the new folder.
-        cluster: local, auto or HOST:PORT of a Ray cluster, all processors of which judge.
     """
-    from grre_jax import ray_cluster, rollouts
+    from grre_jax import rollouts
     from grre_jax.rollouts.tools.reverify import reverify
-    from grre_jax.tasks.cluster_judges import ClusterJudges, start
     from grre_jax.tasks.config import TaskConfig
     from grre_jax.tasks.environments import is_environment
     from grre_jax.tasks.pool import make_judge
@@ -265,17 +254,14 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
         "reward": reward_name(judged),
     }
     total = len(rollouts.read(folder))
-    spec = fields.spec(config.seed)
-    timeout = fields.verify_timeout
-    with ray_cluster.connected(cluster) as ray, progress_bar(total, "groups") as done:
-        if ray:
-            count = int(ray.cluster_resources().get("CPU", 0)) or 1
-            judge = ClusterJudges(spec, start(ray, spec, count, timeout), timeout)
-        else:
-            count = 1
-            judge = make_judge(judged, spec, processes=fields.verify_processes, timeout=timeout)
-        with contextlib.closing(judge):
-            changes = reverify(folder, output, judge, described, done=done, judges=count)
+    judge = make_judge(
+        judged,
+        fields.spec(config.seed),
+        processes=fields.verify_processes,
+        timeout=fields.verify_timeout,
+    )
+    with contextlib.closing(judge), progress_bar(total, "groups") as done:
+        changes = reverify(folder, output, judge, described, done=done)
     for (before, now), number in changes.counts.most_common(MOST_LISTED):
         print(f"{number:,} from {before} to {now}")
     for name, number in changes.failures.items():

@@ -11,7 +11,6 @@ that counts. features.json, dataset_info.json and metadata.json are written by T
 own classes, without TensorFlow.
 """
 
-import concurrent.futures
 import dataclasses
 import datetime
 import json
@@ -258,17 +257,10 @@ def _describe(staging: Path, groups: int, provenance: dict[str, Any]) -> None:
 
 def _sealed_files(staging: Path) -> dict[str, manifest.SealedFile]:
     """Returns digests and sizes of the folder's files, once the disk holds them and their names."""
-    paths = sorted(staging.iterdir())
-
-    def sealed(path: Path) -> manifest.SealedFile:
+    files = {}
+    for path in sorted(staging.iterdir()):
         with open(path, "r+b") as file:
             os.fsync(file.fileno())
-        return manifest.SealedFile(sha256(path), path.stat().st_size)
-
-    # All at once: a file system commits flushes that wait together as one, and on a busy disk each
-    # costs milliseconds.
-    with concurrent.futures.ThreadPoolExecutor(len(paths) + 1) as pool:
-        names = pool.submit(manifest.sync_folder, staging)
-        files = dict(zip((path.name for path in paths), pool.map(sealed, paths), strict=True))
-        names.result()
+        files[path.name] = manifest.SealedFile(sha256(path), path.stat().st_size)
+    manifest.sync_folder(staging)
     return files

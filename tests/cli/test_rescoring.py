@@ -93,19 +93,6 @@ def test_rescore_finds_its_policy_and_says_what_it_did(folder, tmp_path, capsys,
         assert set(group.ref_logprobs) == {np.float32(-0.5)}
 
 
-@pytest.mark.slow
-def test_tasks_of_a_cluster_score_as_one_process(tiny_run, tmp_path):
-    pytest.importorskip("ray", reason="needs the extra cluster")
-    words = ("rescore", tiny_run / "rollouts", "--model", tiny_run, "--as", "reference")
-    assert run(*words, "--output", tmp_path / "alone") == 0
-    assert run(*words, "--output", tmp_path / "spread", "--cluster", "local") == 0
-    alone, spread = (rollouts.read(tmp_path / name) for name in ("alone", "spread"))
-    assert len(spread.datasets) > 1 and list(spread) == list(alone)
-    assert [entry.metadata for entry in spread.datasets] == [
-        entry.metadata for entry in alone.datasets
-    ]
-
-
 def test_the_kinds_of_failure_are_documented():
     text = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
     assert all(f"| `{kind}` |" in text for kind in FAILURES)

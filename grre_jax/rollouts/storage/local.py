@@ -7,7 +7,6 @@ import itertools
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from grre_jax.rollouts import manifest
 from grre_jax.storage.locks import lock
 
 INCOMPLETE = ".incomplete"  # folder of the data sets that are being written
-SILENT_SECONDS = 86400.0  # after which a data set that is being written counts as left behind
 
 
 class LocalStorage:
@@ -103,7 +101,6 @@ class LocalStorage:
         incomplete = self.path / INCOMPLETE
         incomplete.mkdir(parents=True, exist_ok=True)
         listing.touch()  # first of all: it is what makes the folder a rollout folder
-        _remove_leftovers(incomplete)
         try:
             with tempfile.TemporaryDirectory(dir=incomplete, ignore_cleanup_errors=True) as folder:
                 yield Path(folder)
@@ -149,14 +146,3 @@ class LocalStorage:
         while f'"name":"{name}"'.encode() in listed or os.path.lexists(self.path / name):
             name = f"{stem}-{next(numbers)}"
         return name
-
-
-def _remove_leftovers(incomplete: Path) -> None:
-    """Removes what killed writers left. The processes of a run write at the same time, so only
-    folders in which nothing has changed for a day.
-    """
-    for folder in incomplete.iterdir():
-        with contextlib.suppress(OSError):  # its writer, or another one, removes it
-            newest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
-            if time.time() - newest > SILENT_SECONDS:
-                shutil.rmtree(folder)

@@ -5,17 +5,15 @@ that has none or for a reference or proximal policy.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from grre_jax import ray_cluster, rollouts
+from grre_jax import rollouts
 from grre_jax.domains import AboveZero, Record
 from grre_jax.errors import DataError
 from grre_jax.rollouts import Group, RolloutReader
@@ -76,8 +74,6 @@ def rescore(
     request: Request = Request(),
     *,
     done: Callable[[int], None] = lambda groups: None,
-    ray: Any = None,
-    load: tuple[Any, ...] = (),
 ) -> None:
     """Copies a rollout folder with the log-probs of its completions under a policy.
 
@@ -92,10 +88,6 @@ def rescore(
         scorer: the policy.
         request: whose log-probs, and at which temperature.
         done: called now and then with the number of groups processed since.
-        ray: the module, connected to a cluster, each of whose tasks scores a data set; None to
-            score in this process.
-        load: a function and its arguments that give the scorer in processes of the cluster; both
-            are hashable.
 
     Raises:
         UsageError: the output holds something else.
@@ -110,50 +102,20 @@ def rescore(
         "dtype": scorer.dtype,
     } | scorer.described
     own = {"tokenizer": scorer.tokenizer.fingerprint}
-    if ray is None:
-        derive(source, output, partial(_scored, source, scorer, request, done), step, own)
-        return
 
-    def each(function: Callable[[range], list[Group]], ranges: list[range]) -> Iterator[list]:
-        for groups in ray_cluster.mapped(ray, function, ranges):
-            yield groups
-            done(len(groups))
+    def scored(numbers: range) -> Iterator[Group]:
+        for start in range(0, len(numbers), GROUPS_AT_ONCE):
+            some = numbers[start : start + GROUPS_AT_ONCE]
+            groups = [_prepared(source, number, scorer, request) for number in some]
+            for temperature, alike in itertools.groupby(
+                groups, lambda group: request.temperature or group.temperature
+            ):
+                alike = list(alike)
+                for group, scores in zip(alike, scorer.score(alike, temperature), strict=True):
+                    yield _with(group, scores, scorer, request)
+            done(len(some))
 
-    score = partial(_scored_data_set, str(folder), load, request)
-    derive(source, output, score, step, own, each=each)
-
-
-def _scored_data_set(
-    folder: str, load: tuple[Any, ...], request: Request, numbers: range
-) -> list[Group]:
-    """Returns the groups of these numbers, rescored in a process of a cluster."""
-    scored = _scored(rollouts.read(folder), _loaded(*load), request, lambda groups: None, numbers)
-    return list(scored)
-
-
-@functools.lru_cache(maxsize=1)  # processes of a cluster score one data set after the other
-def _loaded(load: Callable[..., Scorer], *arguments: Any) -> Scorer:
-    return load(*arguments)
-
-
-def _scored(
-    source: RolloutReader,
-    scorer: Scorer,
-    request: Request,
-    done: Callable[[int], None],
-    numbers: range,
-) -> Iterator[Group]:
-    """Yields the groups of these numbers, in order, with the log-probs of their tokens."""
-    for start in range(0, len(numbers), GROUPS_AT_ONCE):
-        some = numbers[start : start + GROUPS_AT_ONCE]
-        groups = [_prepared(source, number, scorer, request) for number in some]
-        for temperature, alike in itertools.groupby(
-            groups, lambda group: request.temperature or group.temperature
-        ):
-            alike = list(alike)
-            for group, scores in zip(alike, scorer.score(alike, temperature), strict=True):
-                yield _with(group, scores, scorer, request)
-        done(len(some))
+    derive(source, output, scored, step, own)
 
 
 def _prepared(source: RolloutReader, number: int, scorer: Scorer, request: Request) -> Group:
