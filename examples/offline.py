@@ -60,7 +60,7 @@ if args.data is None:
 # ---- A rollout folder is what every command of grre_jax reads: sealed, checksummed, and read in an
 # order that depends on the seed alone, so that step 300 reads the same groups after a restart.
 
-rollouts.import_jsonl(args.data, folder / "rollouts")
+rollouts.import_rows("jsonl", args.data, folder / "rollouts")
 reader = rollouts.read(folder / "rollouts")
 order = rollouts.TrainingOrder([(reader, range(len(reader)))], 0, args.prompts_per_step)
 

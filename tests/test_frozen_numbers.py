@@ -103,7 +103,7 @@ def jsonl(folder):
         ]
         lines.append({"prompt": f"{prompt}>", "completions": completions})
     (folder / "groups.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    rollouts.import_jsonl(folder / "groups.jsonl", folder / "imported")
+    rollouts.import_rows("jsonl", folder / "groups.jsonl", folder / "imported")
     return dataclasses.replace(
         shrunk("arithmetic", folder, steps=10),
         run_dir=str(folder / "jsonl"),

@@ -29,10 +29,7 @@ from grre_jax.rollouts.tools.copying import (
     merge as merge,
 )
 from grre_jax.rollouts.tools.exchange.exporters import export as export
-from grre_jax.rollouts.tools.exchange.importers import (
-    import_jsonl as import_jsonl,
-    import_rows as import_rows,
-)
+from grre_jax.rollouts.tools.exchange.importers import import_rows as import_rows
 from grre_jax.rollouts.tools.expression import predicate as predicate
 from grre_jax.rollouts.tools.verify import VerifyReport as VerifyReport, verify as verify
 from grre_jax.rollouts.writer import write as write

@@ -24,7 +24,6 @@ from grre_jax.storage.locks import lock
 
 FILENAME = "manifest.jsonl"
 OTHER_DIGEST = "its SHA-256 is not the one in the manifest"
-_SEAL = re.compile(rb',"crc32":"[0-9a-f]{8}"\}$')
 # A finished line; the byte after it may be a newline that was damaged later.
 _FINISHED = re.compile(rb',"crc32":"[0-9a-f]{8}"\}.?$', re.DOTALL)
 
@@ -50,19 +49,6 @@ class CorruptShard(DataError):
         return f"{self.file}: {self.args[1]}; restore it from a copy."
 
 
-@dataclasses.dataclass(frozen=True)
-class SealedFile:
-    """One file of a data set.
-
-    Attributes:
-        sha256: digest of its content, hexadecimal.
-        bytes: its size.
-    """
-
-    sha256: str
-    bytes: int
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
     """One sealed data set.
@@ -75,7 +61,7 @@ class Entry:
         reward_mean: mean reward over its completions that have a verdict; 0 without any.
         positions: places in the prompt stream, in record order, as runs (first, count) of
             consecutive places; imported groups, at -1, are runs of (-1, count).
-        files: its files by name.
+        files: `sha256`, hexadecimal, and `bytes`, the size, of its files by name.
         created: when it was sealed, ISO 8601 in UTC.
         metadata: provenance (task, model and tokenizer fingerprint, `contains`: benchmark splits
             its questions come from, ...).
@@ -91,7 +77,7 @@ class Entry:
     tokens: int
     reward_mean: float
     positions: tuple[tuple[int, int], ...]
-    files: dict[str, SealedFile]
+    files: dict[str, dict[str, Any]]
     created: str
     metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
     schema_version: str = schema.SCHEMA_VERSION
@@ -100,7 +86,7 @@ class Entry:
     @property
     def bytes(self) -> int:
         """Size of all its files."""
-        return sum(file.bytes for file in self.files.values())
+        return sum(file["bytes"] for file in self.files.values())
 
     @property
     def data_file(self) -> str:
@@ -208,10 +194,6 @@ def parsed(line: bytes, location: str) -> Entry | CorruptManifest:
                 " `grre rollouts export` writes what any version imports."
             )
         fields["positions"] = tuple((first, count) for first, count in fields["positions"])
-        fields["files"] = {
-            name: SealedFile(file["sha256"], file["bytes"])
-            for name, file in fields["files"].items()
-        }
         # A newer minor version may have written others.
         names = [field.name for field in dataclasses.fields(Entry) if field.name in fields]
         return Entry(**{name: fields[name] for name in names})
@@ -224,12 +206,10 @@ def parsed(line: bytes, location: str) -> Entry | CorruptManifest:
 
 def _checked(line: bytes) -> dict[str, Any]:
     """Returns the fields of a line after a comparison with its checksum."""
-    found = _SEAL.search(line)
-    if found is None:
+    size = len(_seal(b""))
+    body = line[:-size] + b"}"
+    if line[-size:] != _seal(body):
         raise ValueError("it does not end in its checksum")
-    body = line[: found.start()] + b"}"
-    if _seal(body) != found[0]:
-        raise ValueError("it fails its checksum")
     return json.loads(body)
 
 

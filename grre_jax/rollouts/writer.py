@@ -255,12 +255,12 @@ def _describe(staging: Path, groups: int, provenance: dict[str, Any]) -> None:
     info.write_to_directory(staging)
 
 
-def _sealed_files(staging: Path) -> dict[str, manifest.SealedFile]:
+def _sealed_files(staging: Path) -> dict[str, dict[str, Any]]:
     """Returns digests and sizes of the folder's files, once the disk holds them and their names."""
     files = {}
     for path in sorted(staging.iterdir()):
         with open(path, "r+b") as file:
             os.fsync(file.fileno())
-        files[path.name] = manifest.SealedFile(sha256(path), path.stat().st_size)
+        files[path.name] = {"sha256": sha256(path), "bytes": path.stat().st_size}
     manifest.sync_folder(staging)
     return files

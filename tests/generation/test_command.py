@@ -17,7 +17,7 @@ from grre_jax.generation.options import Options
 from grre_jax.generation.prompts import WRITTEN_FIELDS
 from grre_jax.planner.abstract import abstract_model
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.rollouts.tools.exchange.importers import import_jsonl
+from grre_jax.rollouts.tools.exchange.importers import import_rows
 from grre_jax.tasks import load_tokenizer
 from grre_jax.training import build
 from grre_jax.training.policies import find_scorer
@@ -124,7 +124,7 @@ def test_rollouts_take_a_line_with_rewards(sample, digit_model, tmp_path):
     first["reward"] = 0
     second["reward"] = 1
     (tmp_path / "o.jsonl").write_text(json.dumps(line | {"answer": 3}))
-    import_jsonl(tmp_path / "o.jsonl", tmp_path / "r")
+    import_rows("jsonl", tmp_path / "o.jsonl", tmp_path / "r")
     (group,) = rollouts.read(tmp_path / "r")
     assert group.texts == [first["text"], second["text"]]
     assert group.finish_reasons == [first["finish_reason"], second["finish_reason"]]

@@ -14,8 +14,8 @@ def tail_of(folder):
 
 def entry(name="a-v000001", **fields):
     files = {
-        "x.array_record-0": manifest.SealedFile("ab" * 32, 17),
-        "features.json": manifest.SealedFile("cd" * 32, 3),
+        "x.array_record-0": {"sha256": "ab" * 32, "bytes": 17},
+        "features.json": {"sha256": "cd" * 32, "bytes": 3},
     }
     values = dict(name=name, writer="a", policy_version=1, groups=3, completions=12, tokens=99)
     values |= dict(reward_mean=0.5, positions=((4, 2), (9, 1)), files=files)

@@ -58,7 +58,7 @@ def test_what_is_sealed_says_where_it_comes_from(folder):
     assert (entry.groups, entry.completions, entry.positions) == (4, 16, ((4, 4),))
     assert entry.metadata["created_by"].startswith("grre_jax")
     sizes = {path.name: path.stat().st_size for path in (folder / entry.name).iterdir()}
-    assert {name: file.bytes for name, file in entry.files.items()} == sizes
+    assert {name: file["bytes"] for name, file in entry.files.items()} == sizes
     groups = [reader[i] for i in range(4, 8)]
     assert entry.tokens == sum(len(group.tokens) for group in groups)
     assert entry.reward_mean == pytest.approx(np.mean([group.rewards for group in groups]))

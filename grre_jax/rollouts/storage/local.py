@@ -74,7 +74,7 @@ class LocalStorage:
         """
         path = self.path / entry.name / name
         shown = entry.location(self.root, name)
-        expected = entry.files[name].bytes
+        expected = entry.files[name]["bytes"]
         try:
             size = path.stat().st_size
         except (FileNotFoundError, NotADirectoryError) as error:

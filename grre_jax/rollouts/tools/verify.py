@@ -83,7 +83,7 @@ def _verify_dataset(report: VerifyReport, opened: shards.Shards, entry: manifest
             if name != entry.data_file:  # else its records are reported
                 report.problems.append(error)
             continue
-        if sha256(path) != sealed.sha256:
+        if sha256(path) != sealed["sha256"]:
             shown = entry.location(report.folder, name)
             report.problems.append(manifest.CorruptShard(shown, manifest.OTHER_DIGEST))
     for record in range(entry.groups):

@@ -10,8 +10,6 @@ import itertools
 import json
 import math
 import os
-import pickle
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +39,7 @@ FORMATS: dict[str, dict[str, str]] = {
         "group": "input",
     },
     "toolace": {},
-    "gsm8k-solutions": {},
+    "gsm8k-solutions": {"text": "solution", "reward": "is_correct"},
 }
 # Other names of fields, in every format. Masks of other libraries are 1 where the policy generated.
 ALIASES = {
@@ -65,36 +63,7 @@ _GSM8K_SOLUTIONS = {
     "origin": "https://github.com/openai/grade-school-math",
 }
 # Fields of an exported row's data_set.
-DATA_SET: dict[str, Any] = {
-    "name": str,
-    "writer": str,
-    "policy_version": int,
-    "schema_version": str,
-    "created": str,
-    "metadata": dict[str, Any],
-}
-
-
-def import_jsonl(
-    path: str | os.PathLike[str], folder: str | os.PathLike[str], **options: Any
-) -> str:
-    """Imports a JSONL file, one JSON object a line; returns the name of the sealed data set.
-
-    See `import_rows` for the lines, the options and the errors.
-
-    Examples:
-        >>> import json
-        >>> from pathlib import Path
-        >>> from grre_jax import rollouts
-        >>> completions = [{"text": "2", "reward": 1}, {"text": "3", "reward": 0}]
-        >>> line = {"prompt": "1+1=", "answer": "2", "completions": completions}
-        >>> _ = Path("completions.jsonl").write_text(json.dumps(line))
-        >>> name = rollouts.import_jsonl("completions.jsonl", "my_rollouts", task="sums")
-        >>> for group in rollouts.read("my_rollouts"):
-        ...     print(group.task, group.texts, group.rewards)
-        sums ['2', '3'] [1. 0.]
-    """
-    return import_rows("jsonl", path, folder, **options)[0]
+DATA_SET = ("writer", "policy_version", "metadata")
 
 
 def import_rows(
@@ -105,7 +74,6 @@ def import_rows(
     mapping: Mapping[str, Any] | None = None,
     task: str = "",
     contains: tuple[str, ...] = (),
-    metadata: Mapping[str, Any] | None = None,
     tokenizer: "Tokenizer | None" = None,
 ) -> list[str]:
     """Imports rows of any format in FORMATS.
@@ -129,7 +97,6 @@ def import_rows(
         task: task name for rows that give none.
         contains: benchmark splits that the questions come from, as ("gsm8k/test",), so that
             evaluations on them are recognised.
-        metadata: further provenance.
         tokenizer: the policy's. It renders chat messages, and made the tokens that rows have.
 
     Returns:
@@ -162,7 +129,7 @@ def import_rows(
     path = Path(path).expanduser()
     found = sources.rows(path, kind)
     source = _source(path, kind)
-    provenance = {"task": task, "contains": list(contains)} | dict(metadata or {})
+    provenance = {"task": task, "contains": list(contains)}
     if kind == "gsm8k-solutions":
         provenance |= _GSM8K_SOLUTIONS
     if tokenizer is not None:
@@ -172,6 +139,8 @@ def import_rows(
     def read() -> Iterator[tuple[str, rows.Row]]:
         for place, row in found:
             with _placed(place):
+                if kind == "gsm8k-solutions":
+                    row = sources.solutions(row, int(place.split()[-1]))
                 if "data_set" in row:
                     row |= {name: _parsed(row.get(name)) for name in ("data_set", "extra")}
                 if weights is not None:
@@ -191,7 +160,7 @@ def import_rows(
         for place, row in located:
             with _placed(place):
                 exported = row["extra"].pop("data_set", None)
-                about = new if exported is None else _former(exported, metadata, source, contains)
+                about = new if exported is None else _former(exported, source, contains)
                 name = f"{path.stem}:{place.split()[-1]}"
                 group = rows.to_group(row, name, provenance["task"], tokenizer)
                 encoding.encode(group)  # `extra` may not be JSON
@@ -204,24 +173,16 @@ def import_rows(
     return writer.write_all(folder, copying.datasets(groups()))
 
 
-def _former(
-    exported: Any,
-    metadata: Mapping[str, Any] | None,
-    source: dict[str, Any],
-    contains: tuple[str, ...],
-) -> dict[str, Any]:
+def _former(exported: Any, source: dict[str, Any], contains: tuple[str, ...]) -> dict[str, Any]:
     """Returns the fields of the data set that an exported row was in, with a step in its
     history.
     """
-    exported = checked("data_set", dict[str, Any], exported)
-    data_set = json_files.check(exported, DATA_SET, "data_set.", required=DATA_SET)
-    before = data_set["metadata"]
-    checked("data_set.metadata.history", tuple[dict, ...], before.get("history", ()))
-    step = {"operation": "import", "data_set": data_set["name"], "sealed": data_set["created"]}
-    after = copying.with_step(before | dict(metadata or {}), step | source)
+    data_set = checked("data_set", dict[str, Any], exported)
+    about = {name: data_set.get(name) for name in DATA_SET}
+    before = checked("data_set.metadata", dict[str, Any], about["metadata"])
+    about["metadata"] = copying.with_step(before, {"operation": "import"} | source)
     if contains:
-        after["contains"] = sorted({*before.get("contains", ()), *contains})
-    about = {name: data_set[name] for name in ("writer", "policy_version")} | {"metadata": after}
+        about["metadata"]["contains"] = sorted({*before.get("contains", ()), *contains})
     writer.provenance_of(writer.DataSet(groups=(), **about))
     return about
 
@@ -292,7 +253,7 @@ def _gathered(found: Iterator[tuple[str, rows.Row]], by: str) -> Iterator[tuple[
     rows.
 
     Rows that agree in `step` (which TRL and verl log) and in another field are a group, wherever
-    in the file they are. They wait in a temporary file, so memory has their keys alone.
+    in the file they are.
 
     Args:
         found: the renamed rows with their locations.
@@ -301,22 +262,16 @@ def _gathered(found: Iterator[tuple[str, rows.Row]], by: str) -> Iterator[tuple[
     Raises:
         DataError: a row lacks the field.
     """
-    groups: dict[str, list[int]] = {}  # places of the rows in the temporary file
-    with tempfile.TemporaryFile() as store:
-        for location, row in found:
-            field = by or ("group_id" if "group_id" in row else "prompt")
-            value = row.get(field, row["extra"].get(field))
-            if value is None:
-                raise DataError(f"{location}: field {field} is missing, which groups rows.")
-            key = json.dumps([row["extra"].get("step"), value], default=str)
-            groups.setdefault(key, []).append(store.tell())
-            pickle.dump((location, row), store, pickle.HIGHEST_PROTOCOL)
-        for places in groups.values():
-            parts = []
-            for place in places:
-                store.seek(place)
-                parts.append(pickle.load(store))
-            yield parts[0][0], {"extra": {}, "completions": [row for _, row in parts]}
+    groups: dict[str, list[tuple[str, rows.Row]]] = {}
+    for location, row in found:
+        field = by or ("group_id" if "group_id" in row else "prompt")
+        value = row.get(field, row["extra"].get(field))
+        if value is None:
+            raise DataError(f"{location}: field {field} is missing, which groups rows.")
+        key = json.dumps([row["extra"].get("step"), value], default=str)
+        groups.setdefault(key, []).append((location, row))
+    for parts in groups.values():
+        yield parts[0][0], {"extra": {}, "completions": [row for _, row in parts]}
 
 
 def _parsed(value: Any) -> Any:

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError
-from grre_jax.json_files import json_lines, require
+from grre_jax.json_files import json_lines
 from grre_jax.rollouts.tools.exchange.rows import Row
 
 Rows = Iterator[tuple[str, Row]]
@@ -42,10 +43,7 @@ def rows(path: Path, kind: str) -> Rows:
         return ((place, demonstration(record, place)) for place, record in located)
     if paths[0].suffix in (".parquet", ".arrow"):
         return _numbered(path, itertools.chain.from_iterable(map(stored_records.table_rows, paths)))
-    lines = _json_lines(path)
-    if kind == "gsm8k-solutions":
-        return ((place, _gsm8k_solutions(place, row)) for place, row in lines)
-    return lines
+    return _json_lines(path)
 
 
 def files(path: Path) -> list[Path]:
@@ -70,34 +68,31 @@ def files(path: Path) -> list[Path]:
     return found
 
 
-def _gsm8k_solutions(where: str, row: Row) -> Row:
+def solutions(row: Row, number: int) -> Row:
     """Returns a line of GSM8K's example_model_solutions.jsonl as a row: a question with the
     solutions of GSM8K_MODELS.
 
     Args:
-        where: its location.
         row: the line's object.
+        number: of the line, from 1.
 
     Raises:
-        DataError: a field is missing or wrong.
+        ConfigError: a field is missing or wrong.
     """
-    others = dict(row)
-    completions = []
-    for model in GSM8K_MODELS:
-        solution = require(others.pop(model, None), dict[str, Any], where, f"field {model}")
-        correct = require(solution.get("is_correct"), bool, where, f"field {model}.is_correct")
-        completions.append({"text": solution.get("solution"), "reward": correct, "source": model})
-    truth = require(row.get("ground_truth"), str, where, "field ground_truth")
+    truth = checked("ground_truth", str, row.get("ground_truth"))
     answer = re.search(r"A:\s*(-?[\d,]*\.?\d+)\s*$", truth)
     if answer is None:
-        raise DataError(f"{where}: field ground_truth: expected 'A:' and a number at its end")
-    number = int(where.split()[-1])
+        raise ConfigError("ground_truth", "'A:' and a number at its end", truth)
+    others = {name: value for name, value in row.items() if name not in GSM8K_MODELS}
     return {
         "group_id": f"gsm8k-solutions:{number}",
         "question_id": f"gsm8k/test/{number - 1}",
         "prompt": others.pop("question", None),
         "answer": answer[1].replace(",", ""),
-        "completions": completions,
+        "completions": [
+            checked(model, dict[str, Any], row.get(model)) | {"source": model}
+            for model in GSM8K_MODELS
+        ],
         "extra": others,
     }
 

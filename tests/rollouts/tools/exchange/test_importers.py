@@ -28,15 +28,15 @@ def solution(answer, correct):
 
 def test_jsonl(tmp_path):
     path = write_lines(tmp_path / "mine.jsonl", LINE, "", LINE | {"prompt": "2*2="})
-    how = {"task": "sums", "contains": ("gsm8k/test",), "metadata": {"who": "me"}}
-    rollouts.import_jsonl(path, tmp_path / "r", **how)
+    how = {"task": "sums", "contains": ("gsm8k/test",)}
+    rollouts.import_rows("jsonl", path, tmp_path / "r", **how)
     text, other = reader = rollouts.read(tmp_path / "r")
     assert (text.group_id, text.question_id, text.task) == ("mine:1", "mine:1", "sums")
     assert (text.texts, text.rewards.tolist(), text.answer) == (["4", "5"], [1.0, 0.0], "4")
     assert (text.position, text.behavior_logprobs, len(text.tokens)) == (-1, None, 0)
     assert other.group_id == "mine:3" and other.sources == ["imported"] * 2
     metadata = reader.datasets[0].metadata
-    assert (metadata["who"], metadata["source_file"]) == ("me", "mine.jsonl")
+    assert metadata["source_file"] == "mine.jsonl"
     assert reader.contains == {"gsm8k/test"}
 
 
@@ -45,7 +45,9 @@ def test_other_names_and_unknown_fields(tmp_path):
     line = {"question": "q", "id": 7, "samples": samples, "split": "dev"}
     mapping = {"prompt": "question", "completions": "samples", "text": "response"}
     mapping |= {"reward": "score", "question_id": "id"}
-    rollouts.import_jsonl(write_lines(tmp_path / "a.jsonl", line), tmp_path / "r", mapping=mapping)
+    rollouts.import_rows(
+        "jsonl", write_lines(tmp_path / "a.jsonl", line), tmp_path / "r", mapping=mapping
+    )
     (group,) = rollouts.read(tmp_path / "r")
     assert group.question_id == "7" and group.rewards.tolist() == [0.5, 1.0]
     assert group.extra == {"split": "dev", "completions": [{"judge": "b"}, {}]}
@@ -54,13 +56,13 @@ def test_other_names_and_unknown_fields(tmp_path):
 def test_bad_files(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", "")
     with pytest.raises(DataError, match="a.jsonl"):
-        rollouts.import_jsonl(path, tmp_path / "r")
+        rollouts.import_rows("jsonl", path, tmp_path / "r")
     path.write_bytes('{"prompt": "é"}\n'.encode("latin-1"))
     with pytest.raises(DataError, match="a.jsonl, line 1"):
-        rollouts.import_jsonl(path, tmp_path / "r")
+        rollouts.import_rows("jsonl", path, tmp_path / "r")
     for mapping in ({"promt": "x"}, {"prompt": 3}, {"prompt": "a", "text": "a"}):
         with pytest.raises(UsageError, match="mapping.*" + next(iter(mapping))):
-            rollouts.import_jsonl(path, tmp_path / "r", mapping=mapping)
+            rollouts.import_rows("jsonl", path, tmp_path / "r", mapping=mapping)
 
 
 VERL_LINES = [  # as verl's trainer.rollout_data_dir has them; the batch is balanced: out of order
