@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 from typing import TYPE_CHECKING, Any, Literal
 
 from grre_jax.cli.arguments import add_command
 from grre_jax.console import progress_bar
-from grre_jax.domains import Positive
+from grre_jax.domains import AboveZero, Positive
 from grre_jax.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,10 +106,9 @@ def filter_(folder: str, *, output: str, where: str) -> int:
 
 def _print_copy(report: CopyReport) -> int:
     """Prints the report of a copy; returns 0, or 1 if something was damaged."""
-    duplicates = f", {report.duplicates:,} left out as equal" if report.duplicates else ""
     print(
         f"{report.folder}: {report.groups:,} of {report.read:,} groups, in {report.datasets:,}"
-        f" data sets{duplicates}."
+        " data sets."
     )
     for problem in report.damaged:
         print(f"left out: {problem}")
@@ -179,9 +179,7 @@ def import_(
     names = rollouts.import_rows(
         kind, path, folder, mapping=mapping, task=task, contains=contains, tokenizer=loaded
     )
-    entries = [entry for entry in rollouts.read(folder).datasets if entry.name in names]
-    groups = sum(entry.groups for entry in entries)
-    print(f"Imported {groups:,} groups as {len(names):,} data sets of {folder}.")
+    print(f"Imported {path} as {len(names):,} data sets of {folder}.")
 
 
 def rescore(
@@ -189,8 +187,8 @@ def rescore(
     *,
     model: str,
     output: str,
-    as_: str = "behavior",
-    temperature: float | None = None,
+    as_: Literal["behavior", "reference", "proximal"] = "behavior",
+    temperature: AboveZero | None = None,
     replace: bool = False,
     dtype: str = "",
     compute_dtype: str = "",
@@ -210,14 +208,21 @@ def rescore(
         compute_dtype: of the activations; the parameters' if not given.
     """
     from grre_jax import rollouts
-    from grre_jax.rollouts.tools.rescore import Request, rescore
+    from grre_jax.rollouts.tools.rescore import rescore
     from grre_jax.training.policies import find_scorer
 
-    request = Request(as_, temperature, replace)  # before the weights are read: it may be refused
     total = len(rollouts.read(folder))
     scorer = find_scorer(model, dtype=dtype, compute_dtype=compute_dtype)
     with progress_bar(total, "groups") as done:
-        rescore(folder, output, scorer, request, done=done)
+        rescore(
+            folder,
+            output,
+            scorer,
+            role=as_,
+            temperature=temperature,
+            replace=replace,
+            done=done,
+        )
     print(f"scored {total:,} groups under {model} as {as_} log-probs: {output}")
 
 
@@ -245,25 +250,24 @@ def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
     fields = config.task
     if Config("reverify", task=fields, seed=config.seed) != config or fields.name != task:
         raise UsageError(f"expected seed and fields of task but its name, got {' '.join(words)}")
-    judged = fields.build(config.seed)
-    if is_environment(judged):
+    built = fields.build(config.seed)
+    if is_environment(built):
         raise UsageError(f"--task: expected a task with a verifier, got {task!r} with environments")
     described = {
         "task": task,
         "options": {name: str(value) for name, value in fields.options.items()},
-        "reward": reward_name(judged),
+        "reward": reward_name(built),
     }
     total = len(rollouts.read(folder))
     judge = make_judge(
-        judged,
+        built,
         fields.spec(config.seed),
         processes=fields.verify_processes,
         timeout=fields.verify_timeout,
     )
     with contextlib.closing(judge), progress_bar(total, "groups") as done:
-        changes = reverify(folder, output, judge, described, done=done)
-    for (before, now), number in changes.counts.most_common(MOST_LISTED):
+        judged = reverify(folder, output, judge, described, done=done)
+    changes = collections.Counter({pair: n for pair, n in judged.items() if pair[0] != pair[1]})
+    for (before, now), number in changes.most_common(MOST_LISTED):
         print(f"{number:,} from {before} to {now}")
-    for name, number in changes.failures.items():
-        print(f"{name.replace('_', ' ')}: {number:,}")
-    print(f"{changes.counts.total():,} of {changes.completions:,} rewards changed: {output}")
+    print(f"{changes.total():,} of {judged.total():,} rewards changed: {output}")

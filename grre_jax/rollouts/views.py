@@ -30,17 +30,7 @@ def read_tokenised(reader: rollouts.RolloutReader, index: int, tokenizer: Tokeni
     """
     group, made_with = reader[index], reader.locate(index)[0].metadata.get("tokenizer")
     foreign = made_with is not None and made_with != tokenizer.fingerprint
-    return _from_text(group, tokenizer) if foreign else tokenised(group, tokenizer)
-
-
-def tokenised(group: Group, tokenizer: Tokenizer) -> Group:
-    """Returns the group itself if it has tokens, else the group in tokens of its text, without
-    log-probs.
-
-    Raises:
-        DataError: it cannot be tokenised from its text.
-    """
-    return group if len(group.tokens) else _from_text(group, tokenizer)
+    return tokenised(group, tokenizer) if foreign or not len(group.tokens) else group
 
 
 def check_limits(group: Group, max_prompt_tokens: int, max_new_tokens: int) -> None:
@@ -95,8 +85,8 @@ def pieces(group: Group, k: int) -> list[str]:
     return found + ([f"environment: {text[last:]}"] if last < len(text) else [])
 
 
-def _from_text(group: Group, tokenizer: Tokenizer) -> Group:
-    """Returns the group in tokens of its texts.
+def tokenised(group: Group, tokenizer: Tokenizer) -> Group:
+    """Returns the group in tokens of its texts, without log-probs.
 
     Raises:
         DataError: its texts do not determine its tokens: some of them are observations, or were

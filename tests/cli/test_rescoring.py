@@ -58,8 +58,7 @@ def test_a_verifier_of_ones_own_runs_in_processes(folder, tmp_path, capsys):
     assert run("reverify", folder, "--output", tmp_path / "out", *words) == 0
     out = capsys.readouterr().out
     assert "9 of 9 rewards changed" in out
-    assert "verify failures: 3" in out
-    assert "verify failures crash: 3" in out
+    assert "3 from 0.0 to None" in out
     for group in rollouts.read(tmp_path / "out"):
         assert group.judged.tolist() == [True, True, False]
         assert group.judged_rewards.tolist() == [0.5, 0.5]

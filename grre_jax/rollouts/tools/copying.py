@@ -35,7 +35,6 @@ class CopyReport:
         folder: the new folder.
         datasets, groups: their numbers in it.
         read: groups that were read.
-        duplicates: groups left out because an equal one was copied before.
         damaged: errors of groups left out because they cannot be read.
     """
 
@@ -43,7 +42,6 @@ class CopyReport:
     datasets: int = 0
     groups: int = 0
     read: int = 0
-    duplicates: int = 0
     damaged: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -72,23 +70,19 @@ def merge(
         >>> _ = rollouts.write("mine", [one], writer="me")
         >>> _ = rollouts.write("yours", [one, other], writer="you")
         >>> report = rollouts.merge(["mine", "yours"], "both")
-        >>> report.read, report.groups, report.duplicates
-        (3, 2, 1)
+        >>> report.read, report.groups
+        (3, 2)
     """
     step = {"operation": "merge", "folders": [Path(folder).name for folder in folders]}
     digests: set[bytes] = set()
 
     def is_new(group: Group) -> bool:
         digest = hashlib.sha256(encode(group)).digest()
-        duplicate = digest in digests
-        report.duplicates += duplicate
+        fits = digest not in digests
         digests.add(digest)
-        return not duplicate
+        return fits
 
-    report = CopyReport(object_store.open_storage(into).root)
-    groups = _kept(folders, step, is_new, report, skip_damaged)
-    report.datasets = _write(into, datasets(groups))
-    return report
+    return _copied(folders, into, step, is_new, skip_damaged)
 
 
 def filter(
@@ -120,19 +114,25 @@ def filter(
         >>> report.read, report.groups, [group.prompt for group in rollouts.read("mixed")]
         (2, 1, ['1+1='])
     """
-    report = CopyReport(object_store.open_storage(into).root)
     step = {"operation": "filter", "kept": described}
-    groups = _kept([folder], step, keep, report, skip_damaged=False)
-    report.datasets = _write(into, datasets(groups))
-    return report
+    return _copied([folder], into, step, keep, skip_damaged=False)
 
 
-def _write(into: str | os.PathLike[str], copies: Iterable[writer.DataSet]) -> int:
-    """Writes data sets into a new folder; returns their number."""
+def _copied(
+    folders: Sequence[str | os.PathLike[str]],
+    into: str | os.PathLike[str],
+    step: dict[str, Any],
+    keep: Callable[[Group], bool],
+    skip_damaged: bool,
+) -> CopyReport:
+    """Copies the groups for which `keep` is True into a new folder."""
     storage = object_store.open_storage(into)
     if not storage.is_new():
         raise UsageError(f"{storage.root} exists already; name a new folder with --output.")
-    return len(writer.write_all(into, copies))
+    report = CopyReport(storage.root)
+    groups = _kept(folders, step, keep, report, skip_damaged)
+    report.datasets = len(writer.write_all(into, datasets(groups)))
+    return report
 
 
 def datasets(groups: Iterable[Placed]) -> Iterator[writer.DataSet]:

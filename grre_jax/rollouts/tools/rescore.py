@@ -8,13 +8,12 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from grre_jax import rollouts
-from grre_jax.domains import AboveZero, Record
 from grre_jax.errors import DataError
 from grre_jax.rollouts import Group, RolloutReader
 from grre_jax.rollouts.schema import STORED_FIELDS
@@ -49,30 +48,14 @@ class Scorer:
     described: dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Request(Record):
-    """The request of a rescoring.
-
-    Args:
-        role: a name in FIELDS: whose log-probs they are to be.
-        temperature: the logits are divided by it; None takes each group's own.
-        replace: overwrite log-probs of that role that groups have already.
-
-    Raises:
-        ConfigError: a field is outside its domain.
-    """
-
-    role: Literal["behavior", "reference", "proximal"] = "behavior"
-    temperature: AboveZero | None = None
-    replace: bool = False
-
-
 def rescore(
     folder: str | Path,
     output: str | Path,
     scorer: Scorer,
-    request: Request = Request(),
     *,
+    role: str = "behavior",
+    temperature: float | None = None,
+    replace: bool = False,
     done: Callable[[int], None] = lambda groups: None,
 ) -> None:
     """Copies a rollout folder with the log-probs of its completions under a policy.
@@ -86,7 +69,9 @@ def rescore(
         folder: the rollout folder.
         output: the new folder, or one that an interrupted call with the same arguments began.
         scorer: the policy.
-        request: whose log-probs, and at which temperature.
+        role: a name in FIELDS: whose log-probs they are to be.
+        temperature: the logits are divided by it; None takes each group's own.
+        replace: overwrite log-probs of that role that groups have already.
         done: called now and then with the number of groups processed since.
 
     Raises:
@@ -97,45 +82,55 @@ def rescore(
     source = rollouts.read(folder)
     step = {
         "operation": "rescore",
-        "as": request.role,
-        "temperature": request.temperature or "each group's own",
+        "as": role,
+        "temperature": temperature or "each group's own",
         "dtype": scorer.dtype,
     } | scorer.described
     own = {"tokenizer": scorer.tokenizer.fingerprint}
 
-    def scored(numbers: range) -> Iterator[Group]:
+    def changed(numbers: range) -> Iterator[Group]:
         for start in range(0, len(numbers), GROUPS_AT_ONCE):
             some = numbers[start : start + GROUPS_AT_ONCE]
-            groups = [_prepared(source, number, scorer, request) for number in some]
-            for temperature, alike in itertools.groupby(
-                groups, lambda group: request.temperature or group.temperature
+            groups = [
+                _prepared(source, number, scorer, role, temperature, replace) for number in some
+            ]
+            for divisor, alike in itertools.groupby(
+                groups, lambda group: temperature or group.temperature
             ):
                 alike = list(alike)
-                for group, scores in zip(alike, scorer.score(alike, temperature), strict=True):
-                    yield _with(group, scores, scorer, request)
+                scored = zip(alike, scorer.score(alike, divisor), strict=True)
+                for group, scores in scored:
+                    yield _with(group, scores, scorer.dtype, role, temperature)
             done(len(some))
 
-    derive(source, output, scored, step, own)
+    derive(source, output, changed, step, own)
 
 
-def _prepared(source: RolloutReader, number: int, scorer: Scorer, request: Request) -> Group:
+def _prepared(
+    source: RolloutReader,
+    number: int,
+    scorer: Scorer,
+    role: str,
+    temperature: float | None,
+    replace: bool,
+) -> Group:
     """Returns a group ready to be scored."""
     stored = source[number]
     group = read_tokenised(source, number, scorer.tokenizer)
     who = f"group {group.group_id} of {source.folder}"
-    field = FIELDS[request.role]
-    if getattr(stored, field) is not None and not request.replace:
+    field = FIELDS[role]
+    if getattr(stored, field) is not None and not replace:
         raise DataError(
             f"{who} has {field} already: replace them with --replace, or score as another role with"
             " --as"
         )
     lost = stored.behavior_logprobs is not None and group.behavior_logprobs is None
-    if request.role != "behavior" and lost:
+    if role != "behavior" and lost:
         raise DataError(
-            f"{who} has log-probs of another tokenizer's tokens, which {request.role} log-probs of"
+            f"{who} has log-probs of another tokenizer's tokens, which {role} log-probs of"
             " this policy would lie beside: take a policy with that tokenizer"
         )
-    if not (request.temperature or group.temperature):
+    if not (temperature or group.temperature):
         raise DataError(
             f"{who} was sampled greedily (temperature 0), which leaves no log-probs: give the"
             " temperature with --temperature"
@@ -159,13 +154,17 @@ def _prepared(source: RolloutReader, number: int, scorer: Scorer, request: Reque
 
 
 def _with(
-    group: Group, scores: Float[np.ndarray, " tokens"], scorer: Scorer, request: Request
+    group: Group,
+    scores: Float[np.ndarray, " tokens"],
+    dtype: str,
+    role: str,
+    temperature: float | None,
 ) -> Group:
-    changed: dict[str, Any] = {FIELDS[request.role]: scores}
-    if request.role == "behavior":
+    changed: dict[str, Any] = {FIELDS[role]: scores}
+    if role == "behavior":
         changed |= {"sampling_logprobs": None, "policy_logprobs": None}
-        changed["logprob_dtype"] = scorer.dtype
-        if request.temperature not in (None, group.temperature):
-            changed["temperature"] = request.temperature
+        changed["logprob_dtype"] = dtype
+        if temperature not in (None, group.temperature):
+            changed["temperature"] = temperature
             changed["extra"] = group.extra | {"sampled_temperature": group.temperature}
     return dataclasses.replace(group, **changed)

@@ -13,34 +13,11 @@ from grre_jax.rollouts import Group
 from grre_jax.rollouts.schema import json_number
 from grre_jax.rollouts.tools.copying import derive
 from grre_jax.tasks import Question
-from grre_jax.tasks.judging import FAILED_REWARD, FIELD, REASONS, Judge, Judged, count_failures
+from grre_jax.tasks.judging import FAILED_REWARD, FIELD, REASONS, Judge, Judged
 
 GROUPS_AT_ONCE = 64  # judged together, so that all processes have something to do
 BEFORE = "rewards_before"  # in a group's `extra`: what earlier verifiers said, oldest first
 Change = tuple[float | None, float | None]  # reward before and now, None without a verdict
-
-
-@dataclasses.dataclass
-class Changes:
-    """The rewards that another verifier changed.
-
-    Attributes:
-        completions: judged.
-        counts: number of completions by (reward before, reward now), None without a verdict, if
-            these differ.
-        failures: completions without a verdict, as `judging.count_failures` counts them.
-    """
-
-    completions: int = 0
-    counts: Counter[Change] = dataclasses.field(default_factory=Counter)
-    failures: Counter[str] = dataclasses.field(default_factory=Counter)
-
-    def add(self, before: Group, now: Group) -> None:
-        """Counts the completions of a group as it was and as it is now."""
-        self.completions += now.num_completions
-        self.failures.update(count_failures([now.extra]))
-        pairs = zip(map(json_number, before.rewards), map(json_number, now.rewards), strict=True)
-        self.counts.update(pair for pair in pairs if pair[0] != pair[1])
 
 
 def reverify(
@@ -50,7 +27,7 @@ def reverify(
     described: dict[str, Any],
     *,
     done: Callable[[int], None] = lambda groups: None,
-) -> Changes:
+) -> Counter[Change]:
     """Copies a rollout folder with the rewards and components that another verifier gives.
 
     The former ones are kept in the groups' `extra`, under BEFORE.
@@ -64,14 +41,14 @@ def reverify(
         done: called now and then with the number of groups processed since.
 
     Returns:
-        The changes of the groups that this call judged.
+        Number of completions by (reward before, reward now), of those that this call judged.
 
     Raises:
         UsageError: the output holds something else.
         DataError: the folder is empty or damaged.
     """
     source = rollouts.read(folder)
-    changes = Changes()
+    changes: Counter[Change] = Counter()
 
     def changed(numbers: range) -> Iterator[Group]:
         for start in range(0, len(numbers), GROUPS_AT_ONCE):
@@ -81,7 +58,8 @@ def reverify(
             )
             for group, judged in zip(groups, judgements, strict=True):
                 now = _with(group, judged)
-                changes.add(group, now)
+                rewards = (map(json_number, each.rewards) for each in (group, now))
+                changes.update(zip(*rewards, strict=True))
                 yield now
             done(len(groups))
 

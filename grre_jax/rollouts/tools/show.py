@@ -15,7 +15,7 @@ from grre_jax.rollouts.schema import LOGPROB_FIELDS, Group
 from grre_jax.rollouts.views import pieces
 from grre_jax.tasks.judging import FIELD, REASONS
 
-MOST_VALUES = 3  # of a provenance field that are listed
+MOST_CHARACTERS = 300  # of the values of a provenance field
 
 
 def info(folder: str | os.PathLike[str], last: int = 10) -> None:
@@ -65,10 +65,8 @@ def totals(entries: tuple[Entry, ...]) -> dict[str, str]:
         "writers": ", ".join(sorted({entry.writer for entry in entries})),
     }
     for key in dict.fromkeys(key for entry in entries for key in entry.metadata):
-        values = [entry.metadata[key] for entry in entries if key in entry.metadata]
-        different = list(dict.fromkeys(json.dumps(value) for value in values))
-        more = ", ..." if len(different) > MOST_VALUES else ""
-        rows[key.replace("_", " ")] = ", ".join(different[:MOST_VALUES]) + more
+        values = [json.dumps(entry.metadata[key]) for entry in entries if key in entry.metadata]
+        rows[key.replace("_", " ")] = _cut(", ".join(dict.fromkeys(values)), MOST_CHARACTERS)
     return rows
 
 

@@ -18,7 +18,7 @@ class VerifyReport:
 
     Attributes:
         folder: the rollout folder.
-        datasets, groups, bytes: their numbers in the manifest.
+        datasets, groups: their numbers in the manifest.
         intact_groups: number of groups that are as they were written.
         problems: errors that name file, record if it is known, and fix.
     """
@@ -26,7 +26,6 @@ class VerifyReport:
     folder: Path | str
     datasets: int = 0
     groups: int = 0
-    bytes: int = 0
     intact_groups: int = 0
     problems: list[DataError] = dataclasses.field(default_factory=list)
 
@@ -66,7 +65,6 @@ def verify(folder: str | os.PathLike[str]) -> VerifyReport:
             names.add(entry.name)
             report.datasets += 1
             report.groups += entry.groups
-            report.bytes += entry.bytes
             _verify_dataset(report, opened, entry)
     if not names and not report.problems and not storage.is_new():
         problem = "lists nothing, and files are there: was it emptied? Restore it from a copy."

@@ -18,7 +18,7 @@ def test_merge_keeps_groups_order_and_provenance(folder, tmp_path, make_group):
     metadata = {"contains": ["gsm8k/test"], "task": "gsm8k"}
     rollouts.write(other, [make_group(-1, version=-1)], writer="import", metadata=metadata)
     report = rollouts.merge([folder, other, folder], tmp_path / "m")
-    assert (report.groups, report.read, report.datasets, report.duplicates) == (13, 25, 4, 12)
+    assert (report.groups, report.read, report.datasets) == (13, 25, 4)
     merged = rollouts.read(tmp_path / "m")
     assert list(merged) == [*rollouts.read(folder), *rollouts.read(other)]
     assert [entry.policy_version for entry in merged.datasets] == [0, 1, 2, -1]

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from grre_jax import rollouts
-from grre_jax.domains import ConfigError
 from grre_jax.errors import DataError
 from grre_jax.rollouts.tools import rescore as module
-from grre_jax.rollouts.tools.rescore import Request, Scorer, rescore
+from grre_jax.rollouts.tools.rescore import Scorer, rescore
 from grre_jax.tasks import CharTokenizer
 
 from ... import groups
@@ -82,12 +81,11 @@ def test_text_gets_tokens_and_log_probs(write, tmp_path, monkeypatch):
 def test_a_reference_lies_beside_what_is_there(write, tmp_path, role, field):
     more = {"mask": [1, 1, 0, 1, 0, 1, 1], "sampling_logprobs": np.full(7, -0.5)}
     before = packed_group(0, temperature=0.7, **more)
-    rescore(write([before]), tmp_path / "out", SCORER, Request(role))
+    rescore(write([before]), tmp_path / "out", SCORER, role=role)
     (group,) = rollouts.read(tmp_path / "out")
     np.testing.assert_array_equal(getattr(group, field), expected(before, 0.7))
     assert dataclasses.replace(group, **{field: None}) == before
-    request = Request(role, temperature=2.0, replace=True)
-    rescore(tmp_path / "out", tmp_path / "again", SCORER, request)
+    rescore(tmp_path / "out", tmp_path / "again", SCORER, role=role, temperature=2.0, replace=True)
     (again,) = rollouts.read(tmp_path / "again")
     np.testing.assert_array_equal(getattr(again, field), expected(before, 2.0))
     assert again.temperature == 0.7
@@ -99,7 +97,7 @@ def test_new_behaviour_log_probs_take_the_old_policys_with_them(write, tmp_path)
     """
     old = {"sampling_logprobs": np.full(7, -0.5), "policy_logprobs": np.full(7, -9.0)}
     folder = write([packed_group(0, temperature=0.7, extra={"a": 1}, **old)])
-    rescore(folder, tmp_path / "out", SCORER, Request(temperature=1.5, replace=True))
+    rescore(folder, tmp_path / "out", SCORER, temperature=1.5, replace=True)
     (group,) = rollouts.read(tmp_path / "out")
     np.testing.assert_array_equal(group.behavior_logprobs, expected(group, 1.5))
     assert group.sampling_logprobs is group.policy_logprobs is None and group.temperature == 1.5
@@ -112,13 +110,13 @@ OTHERS = {"texts": ["1", "2", "3"], "tokenizer": "another"}
 @pytest.mark.parametrize(
     "request_, fields, named",
     [
-        (Request(), {}, "g0 .*behavior_logprobs"),
-        (Request(), OTHERS, "g0 .*behavior_logprobs"),
-        (Request("reference"), OTHERS, "g0 .*reference"),
-        (Request(replace=True), {"temperature": 0.0}, "g0 .*temperature"),
-        (Request(replace=True), {"tokens": [1, 2, 3, 16, 5, 6, 7]}, "g0 .*token 16, .* 15"),
-        (Request(replace=True), {"prompt_tokens": range(37)}, "g0 .* 41 tokens .* 40"),
-        (Request(replace=True), {"lengths": (3, 4, 0)}, "g0 .*empty"),
+        ({}, {}, "g0 .*behavior_logprobs"),
+        ({}, OTHERS, "g0 .*behavior_logprobs"),
+        ({"role": "reference"}, OTHERS, "g0 .*reference"),
+        ({"replace": True}, {"temperature": 0.0}, "g0 .*temperature"),
+        ({"replace": True}, {"tokens": [1, 2, 3, 16, 5, 6, 7]}, "g0 .*token 16, .* 15"),
+        ({"replace": True}, {"prompt_tokens": range(37)}, "g0 .* 41 tokens .* 40"),
+        ({"replace": True}, {"lengths": (3, 4, 0)}, "g0 .*empty"),
     ],
 )
 def test_what_cannot_be_scored_is_named(write, tmp_path, request_, fields, named):
@@ -126,11 +124,5 @@ def test_what_cannot_be_scored_is_named(write, tmp_path, request_, fields, named
     fields = {name: fields[name] for name in fields if name != "tokenizer"}
     folder = write([dataclasses.replace(packed_group(0, **fields), prompt="1+1=")], **metadata)
     with pytest.raises(DataError, match=named):
-        rescore(folder, tmp_path / "out", SCORER, request_)
+        rescore(folder, tmp_path / "out", SCORER, **request_)
     assert not (tmp_path / "out").exists()  # the first group tells it, before anything is written
-
-
-@pytest.mark.parametrize("fields", [{"role": "teacher"}, {"temperature": 0.0}])
-def test_wrong_requests(fields):
-    with pytest.raises(ConfigError, match=next(iter(fields))):
-        Request(**fields)

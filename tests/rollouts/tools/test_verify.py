@@ -8,8 +8,6 @@ from grre_jax.rollouts.storage.local import INCOMPLETE
 def test_an_intact_folder(folder):
     report = rollouts.verify(folder)
     assert report.ok and (report.datasets, report.groups, report.intact_groups) == (3, 12, 12)
-    files = [path for path in folder.rglob("*/*") if path.is_file()]
-    assert report.bytes == sum(path.stat().st_size for path in files)
 
 
 @pytest.mark.parametrize("name", ["features.json", "dataset_info.json", "metadata.json"])
