@@ -11,7 +11,6 @@ shuffled; TensorFlow never is.
 """
 
 from grre_jax.rollouts.dataset import TrainingOrder as TrainingOrder
-from grre_jax.rollouts.encoding import CorruptRecord as CorruptRecord
 from grre_jax.rollouts.manifest import (
     CorruptManifest as CorruptManifest,
     CorruptShard as CorruptShard,

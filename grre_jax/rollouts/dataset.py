@@ -115,7 +115,7 @@ class TrainingOrder:
 
         Raises:
             IndexError: a step out of range.
-            CorruptShard, CorruptRecord: a group cannot be read as it was written.
+            CorruptShard: a group cannot be read as it was written.
         """
         return self._read(self.indices(step))
 

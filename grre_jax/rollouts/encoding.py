@@ -45,19 +45,6 @@ FIELDS = tuple(_fields())
 CHECKSUM = "checksum"
 
 
-class CorruptRecord(DataError):
-    """A record that is not as it was written.
-
-    Attributes:
-        file: path of the shard, once known.
-        record: number of the record in that shard, from 0, once known.
-    """
-
-    def __init__(self, message: str, file: str = "", record: int = -1) -> None:
-        super().__init__(message)
-        self.file, self.record = file, record
-
-
 @functools.cache
 def features() -> Any:
     """Returns the record's layout as a `tfds.features.FeaturesDict` (imports TensorFlow Datasets,
@@ -130,17 +117,17 @@ def decode(data: bytes) -> Group:
     """Returns the group of a serialised example, without features of a newer minor version.
 
     Raises:
-        CorruptRecord: the bytes are not a record, or fail their checksum.
-        DataError: the arrays do not fit each other.
+        DataError: the bytes are not a record or fail their checksum, or the arrays do not fit each
+            other.
     """
     from google.protobuf.message import DecodeError
 
     try:
         feature = dict(_example_proto().FromString(data).features.feature)
     except DecodeError as error:
-        raise CorruptRecord(f"not a rollout record ({error})") from error
+        raise DataError(f"not a rollout record ({error})") from error
     if CHECKSUM not in feature:
-        raise CorruptRecord("no checksum in the record")
+        raise DataError("no checksum in the record")
     stored = feature.pop(CHECKSUM).int64_list.value[0]
     contents = {}
     for name, value in feature.items():
@@ -149,13 +136,13 @@ def decode(data: bytes) -> Group:
         else:
             contents[name] = b"".join(value.bytes_list.value)
     if stored != _checksum(contents):
-        raise CorruptRecord(
+        raise DataError(
             f"the record's content does not have the checksum {stored:08x} stored with it"
         )
     try:
         return _group(contents)
     except (ValueError, KeyError, IndexError) as error:  # of another program, checksum included
-        raise CorruptRecord(f"not a rollout group ({error!r})") from error
+        raise DataError(f"not a rollout group ({error!r})") from error
 
 
 def _group(contents: dict[str, bytes]) -> Group:

@@ -35,18 +35,21 @@ class CorruptManifest(DataError):
 
 
 class CorruptShard(DataError):
-    """A file of a data set is missing, truncated or damaged.
+    """A file of a data set is missing, truncated or damaged, or a record in it.
 
     Attributes:
         file: its path or URL.
+        record: number of the damaged record, from 0; None if the whole file cannot be read.
     """
 
-    def __init__(self, file: str | os.PathLike[str], problem: str) -> None:
-        super().__init__(str(file), problem)
-        self.file = str(file)
+    def __init__(self, file: str, problem: str, record: int | None = None) -> None:
+        super().__init__(file, problem, record)
+        self.file = file
+        self.record = record
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.args[1]}; restore it from a copy."
+        where = self.file if self.record is None else f"{self.file}, record {self.record}"
+        return f"{where}: {self.args[1]}; restore it from a copy."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,7 +187,11 @@ def parsed(line: bytes, location: str) -> Entry | CorruptManifest:
         location: of the line, in messages.
     """
     try:
-        fields = _checked(line)
+        size = len(_seal(b""))
+        body = line[:-size] + b"}"
+        if line[-size:] != _seal(body):
+            raise ValueError("it does not end in its checksum")
+        fields = json.loads(body)
         version = fields["schema_version"]
         major = schema.SCHEMA_VERSION.split(".")[0]
         if version.split(".")[0] != major:
@@ -202,15 +209,6 @@ def parsed(line: bytes, location: str) -> Entry | CorruptManifest:
             f"{location}: damaged manifest entry ({error!r}); restore the line from a copy, or"
             " delete it: its data set then no longer counts, and the others do."
         )
-
-
-def _checked(line: bytes) -> dict[str, Any]:
-    """Returns the fields of a line after a comparison with its checksum."""
-    size = len(_seal(b""))
-    body = line[:-size] + b"}"
-    if line[-size:] != _seal(body):
-        raise ValueError("it does not end in its checksum")
-    return json.loads(body)
 
 
 def runs(positions: list[int]) -> tuple[tuple[int, int], ...]:

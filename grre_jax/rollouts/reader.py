@@ -66,9 +66,9 @@ class RolloutReader:
         self.folder = self.storage.root
         self.storage.check()
         self._tail = self.storage.tail()
-        # Data sets and the number after each one's last group: swapped together, so that a thread
-        # sees both or neither of a new data set.
-        self._listed: tuple[list[manifest.Entry], list[int]] = ([], [])
+        # Data sets, and the number of each one's first group and of the next one's: swapped
+        # together, so that a thread sees both or neither of a new data set.
+        self._listed: tuple[list[manifest.Entry], list[int]] = ([], [0])
         self._names: set[str] = set()
         self._index: dict[int, list[int]] = {}
         self._indexed = 0
@@ -80,7 +80,7 @@ class RolloutReader:
     def first(self, count: int) -> "RolloutReader":
         """Returns a reader of the first `count` data sets, to which no others are added."""
         reader = copy.copy(self)
-        reader._listed = self._listed[0][:count], self._listed[1][:count]
+        reader._listed = self._listed[0][:count], self._listed[1][: count + 1]
         reader._index = {}
         reader._indexed = 0
         reader._tail = None
@@ -108,9 +108,10 @@ class RolloutReader:
         if self._indexed == len(self._listed[0]):
             return self._index
         with self._growing:
-            datasets, ends = self._listed
-            for entry, end in zip(datasets[self._indexed :], ends[self._indexed :], strict=True):
-                number = end - entry.groups
+            datasets, starts = self._listed
+            for which in range(self._indexed, len(datasets)):
+                entry = datasets[which]
+                number = starts[which]
                 for first, count in entry.positions:
                     for position in range(first, first + count) if first >= 0 else ():
                         self._index.setdefault(position, []).append(number + position - first)
@@ -129,34 +130,32 @@ class RolloutReader:
         """
         with self._growing:
             before, new = len(self), self._tail.new() if self._tail else []
-            datasets, ends = map(list, self._listed) if new else self._listed
+            datasets, starts = map(list, self._listed) if new else self._listed
             for entry in new:
                 if entry.name in self._names:
                     continue  # a line that somebody copied: the groups are not there twice
                 self._names.add(entry.name)
                 datasets.append(entry)
-                ends.append((ends[-1] if ends else 0) + entry.groups)
-            self._listed = datasets, ends
+                starts.append(starts[-1] + entry.groups)
+            self._listed = datasets, starts
             return len(self) - before
 
     def __len__(self) -> int:
-        _, ends = self._listed
-        return ends[-1] if ends else 0
+        return self._listed[1][-1]
 
     def __getitem__(self, number: int) -> schema.Group:
         """Returns a group; negative numbers count from the end.
 
         Raises:
             IndexError: the number is out of range.
-            CorruptShard, CorruptRecord: it cannot be read as it was written; the message names file
-                and record.
+            CorruptShard: it cannot be read as it was written; the message names file and record.
         """
         entry, record = self.locate(number)
         return self._shards.group(entry, record)
 
     def dataset_of(self, file: str) -> manifest.Entry | None:
-        """Returns the data set with a data file, as `CorruptShard.file` and `CorruptRecord.file`
-        name it; None if the file is in another folder.
+        """Returns the data set with a data file, as `CorruptShard.file` names it; None if
+        the file is in another folder.
         """
         files = {entry.location(self.folder, entry.data_file): entry for entry in self.datasets}
         return files.get(file)
@@ -176,13 +175,13 @@ class RolloutReader:
         Raises:
             IndexError: the number is out of range.
         """
-        datasets, ends = self._listed
-        count = ends[-1] if ends else 0
+        datasets, starts = self._listed
+        count = starts[-1]
         wanted = number + count if number < 0 else number
         if not 0 <= wanted < count:
             raise IndexError(f"group {number} of {count} in {self.folder}")
-        which = bisect.bisect_right(ends, wanted)
-        return datasets[which], wanted - (ends[which] - datasets[which].groups)
+        which = bisect.bisect_right(starts, wanted) - 1
+        return datasets[which], wanted - starts[which]
 
     def find(self, position: int, policy_version: int | None = None) -> int | None:
         """Returns the number of the newest group at a position of the prompt stream, or of the

@@ -399,7 +399,6 @@ class Group:
 
     def _number(self, name: str, value: Any, dtype: np.dtype) -> int | float:
         """Returns a scalar, also numpy's and jax's, as Python's own int or float."""
-        self._check(not isinstance(value, list | tuple), name, "one number", value)
         return self._array(name, [value], dtype)[0].item()
 
     def _array(self, name: str, values: Any, dtype: Any) -> np.ndarray:

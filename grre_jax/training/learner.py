@@ -197,7 +197,7 @@ class Learner:
                     self.supply.ensure(step, state, bar, between)
                 with self.watch("waiting"):
                     return prefetcher.take(step)
-            except (rollouts.CorruptRecord, rollouts.CorruptShard) as error:
+            except rollouts.CorruptShard as error:
                 if not self.supply:
                     raise
                 self.supply.leave_out(error, step)

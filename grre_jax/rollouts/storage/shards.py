@@ -34,8 +34,7 @@ class Shards:
             number: of the record in the data set.
 
         Raises:
-            CorruptShard, CorruptRecord: it cannot be read as it was written; the message names file
-                and record.
+            CorruptShard: it cannot be read as it was written; the message names file and record.
         """
         path = entry.location(self.storage.root, entry.data_file)
         try:
@@ -43,12 +42,7 @@ class Shards:
         except CorruptShard:
             raise
         except (RuntimeError, DataError) as error:  # RuntimeError: ArrayRecord's checks of chunks
-            raise encoding.CorruptRecord(
-                f"{path}, record {number}: damaged ({error}); restore the file from"
-                f" a copy (`grre rollouts verify {self.storage.root}` shows all damage).",
-                path,
-                number,
-            ) from error
+            raise CorruptShard(path, f"damaged ({error})", number) from error
 
     def _shard(self, entry: manifest.Entry, path: str) -> Any:
         """Returns the data file's ArrayRecord reader, which threads may share."""

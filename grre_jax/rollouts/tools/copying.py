@@ -16,7 +16,7 @@ from typing import Any
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import manifest, reader, writer
-from grre_jax.rollouts.encoding import CorruptRecord, encode
+from grre_jax.rollouts.encoding import encode
 from grre_jax.rollouts.manifest import CorruptShard
 from grre_jax.rollouts.schema import Group
 from grre_jax.rollouts.storage import object_store
@@ -157,7 +157,7 @@ def _kept(
             report.read += 1
             try:
                 group = opened[number]
-            except (CorruptRecord, CorruptShard) as error:
+            except CorruptShard as error:
                 if not skip_damaged:
                     raise
                 report.damaged.append(str(error))

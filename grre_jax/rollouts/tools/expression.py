@@ -16,10 +16,7 @@ def values(group: Group) -> dict[str, Any]:
     return vars(group) | {
         "has_reward_variance": group.has_reward_variance,
         "reward_mean": float(rewards.mean(dtype=np.float64)),
-        "reward_std": float(rewards.std(dtype=np.float64)),
         "accuracy": np.nan if correct is None else float(correct[group.judged].mean()),
-        "completions": group.num_completions,
-        "length_mean": float(group.lengths.mean()),
         "length_max": int(group.lengths.max()),
     }
 

@@ -87,9 +87,9 @@ def _verify_dataset(report: VerifyReport, opened: shards.Shards, entry: manifest
     for record in range(entry.groups):
         try:
             opened.group(entry, record)
-        except DataError as error:
+        except manifest.CorruptShard as error:
             report.problems.append(error)
-            if isinstance(error, manifest.CorruptShard):
+            if error.record is None:
                 return
         else:
             report.intact_groups += 1

@@ -153,7 +153,7 @@ class Supply:
 
         self._wait(settled)
 
-    def leave_out(self, error: rollouts.CorruptRecord | rollouts.CorruptShard, step: int) -> None:
+    def leave_out(self, error: rollouts.CorruptShard, step: int) -> None:
         """Leaves a damaged data set out, so that `ensure` samples its groups again.
 
         Args:
@@ -162,7 +162,7 @@ class Supply:
             step: of the state that `ensure` is called with next.
 
         Raises:
-            CorruptRecord, CorruptShard: the same error, if the file is in another folder.
+            CorruptShard: the same error, if the file is in another folder.
             DataError: the checkpoint of the policy that sampled the data set was removed.
         """
         entry = self.source.reader.dataset_of(error.file)
@@ -415,7 +415,7 @@ class NewestSupply(Supply):
     def settle(self, step: int) -> None:
         """Does nothing: what a resumed run lacks is sampled by a newer policy."""
 
-    def leave_out(self, error: rollouts.CorruptRecord | rollouts.CorruptShard, step: int) -> None:
+    def leave_out(self, error: rollouts.CorruptShard, step: int) -> None:
         """Raises the error: the policy that sampled the groups may be gone."""
         raise error
 
@@ -498,7 +498,7 @@ def needs_checkpoint(config: Config, source: Source, version: int) -> bool:
     samples = ((position, version) for position in positions)
     try:
         return bool(plan.missing(source, samples, config.data.dynamic_sampling))
-    except (rollouts.CorruptRecord, rollouts.CorruptShard):
+    except rollouts.CorruptShard:
         return True  # sampling it again takes this checkpoint
 
 

@@ -182,7 +182,7 @@ class Chooser:
 
         Raises:
             DataError: a group of the run's own is not in its folder.
-            CorruptRecord, CorruptShard: a group whose rewards decide cannot be read.
+            CorruptShard: a group whose rewards decide cannot be read.
         """
         streams = ((self.own,) if self.own else ()) + self.stored
         picks = tuple(pick for stream in streams for pick in stream.picks(step))
@@ -212,7 +212,7 @@ def read(choice: Choice) -> list[Group]:
 
     Raises:
         DataError: a group cannot be tokenised.
-        CorruptRecord, CorruptShard: a group cannot be read as it was written.
+        CorruptShard: a group cannot be read as it was written.
     """
     return [pick.source.read(pick.index) for pick in choice.picks]
 

@@ -33,7 +33,7 @@ from grre_jax import random_streams
 from grre_jax.domains import ConfigError, Count, Positive, Record
 from grre_jax.errors import DataError
 from grre_jax.random_streams import Purpose
-from grre_jax.rollouts import CorruptRecord, CorruptShard
+from grre_jax.rollouts import CorruptShard
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,7 +331,7 @@ def missing(
         {policy version: positions, in the order of `samples`}; empty if nothing is missing.
 
     Raises:
-        CorruptRecord, CorruptShard: a group cannot be read and `skip_damaged` is False.
+        CorruptShard: a group cannot be read and `skip_damaged` is False.
     """
     wanted: dict[int, list[int]] = {}
     for position, version in samples:
@@ -346,7 +346,7 @@ def missing(
             try:
                 if source.has_reward_variance(index):
                     break
-            except (CorruptRecord, CorruptShard):
+            except CorruptShard:
                 if not skip_damaged:
                     raise
                 break

@@ -9,8 +9,8 @@ from grre_jax.rollouts.tools import expression
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("reward_mean == 0.5 and max(rewards) == 1 and reward_std == 0.5", True),
-        ("has_reward_variance and completions == 4 and sum(rewards) == 2", True),
+        ("reward_mean == 0.5 and max(rewards) == 1 and rewards.std() == 0.5", True),
+        ("has_reward_variance and len(texts) == 4 and sum(rewards) == 2", True),
         ("position in (1, 4, 7) and question_id not in ['q5']", True),
         ("length_max == max(lengths) and all(n <= length_max for n in lengths)", True),
         ("'4+1' in prompt and prompt.startswith('4') and is_expert.mean() == 0.5", True),

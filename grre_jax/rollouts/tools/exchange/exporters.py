@@ -88,8 +88,6 @@ def _write_jsonl(found: Iterator[dict[str, Any]], path: Path) -> None:
     with open(path, "w", encoding="ascii") as file:
         for row in found:
             file.write(json.dumps(row) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _write_parquet(found: Iterator[dict[str, Any]], path: Path) -> None:

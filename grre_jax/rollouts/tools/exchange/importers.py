@@ -92,8 +92,7 @@ def import_rows(
         folder: the rollout folder, made when it does not exist.
         mapping: the file's own names of fields, {"prompt": "question", "text": "response"}. A field
             that maps to None is not read: the column is something else, and is kept in `extra`.
-            "group" names the column whose equal values are one group; of trl, {"components":
-            {"accuracy": 1}} names reward columns with their weights.
+            "group" names the column whose equal values are one group.
         task: task name for rows that give none.
         contains: benchmark splits that the questions come from, as ("gsm8k/test",), so that
             evaluations on them are recognised.
@@ -122,8 +121,7 @@ def import_rows(
         ...     print(group.texts, group.rewards)
         ['2', '3'] [1. 0.]
     """
-    fields = _checked_mapping(FORMATS[kind] | dict(mapping or {}), kind)
-    weights = fields.pop("components", {}) if kind == "trl" else None
+    fields = _checked_mapping(FORMATS[kind] | dict(mapping or {}))
     column = fields.pop("group", "")
     names = _column_names(fields)
     path = Path(path).expanduser()
@@ -143,8 +141,8 @@ def import_rows(
                     row = sources.solutions(row, int(place.split()[-1]))
                 if "data_set" in row:
                     row |= {name: _parsed(row.get(name)) for name in ("data_set", "extra")}
-                if weights is not None:
-                    row = _with_components(row, weights, names)
+                if kind == "trl":
+                    row = _with_components(row, names)
                 row = rows.renamed(row, names)
             yield place, row
 
@@ -187,12 +185,10 @@ def _former(exported: Any, source: dict[str, Any], contains: tuple[str, ...]) ->
     return about
 
 
-def _checked_mapping(mapping: dict[str, Any], kind: str) -> dict[str, Any]:
+def _checked_mapping(mapping: dict[str, Any]) -> dict[str, Any]:
     """Returns a mapping whose fields and columns are those of a row."""
     fields = (*rows.FIELDS, *rows.COMPLETION_FIELDS, "completions", "group")
     domains: dict[str, Any] = dict.fromkeys(fields, str | None)
-    if kind == "trl":
-        domains["components"] = dict[str, float]
     named = {ALIASES.get(field, field): column for field, column in mapping.items()}
     return json_files.check(named, domains, "mapping.")
 
@@ -215,35 +211,32 @@ def _source(path: Path, kind: str) -> dict[str, Any]:
     return source | {"source_sha256": " ".join(map(sha256, sources.files(path)))}
 
 
-def _with_components(
-    row: rows.Row, weights: Mapping[str, float], names: Mapping[str, str]
-) -> rows.Row:
-    """Returns a row that TRL logged with its reward columns as components, and their weighted sum
-    as its reward if it has none.
+def _with_components(row: rows.Row, names: Mapping[str, str]) -> rows.Row:
+    """Returns a row that TRL logged with its reward columns, which end in "_reward", as components,
+    and their sum as its reward if it has none.
 
     A reward function that does not apply gives null or NaN: its component is NaN, it is left out of
     the sum, and a row without any other reward has none.
 
     Args:
         row: under TRL's names.
-        weights: of the reward columns, by name; where it is empty, those that end in "_reward"
-            have weight 1.
         names: the field that a column is, as for `rows.renamed`.
 
     Raises:
-        ConfigError: a reward column is missing or not of numbers.
+        ConfigError: a reward column is not of numbers.
     """
-    weights = weights or {name: 1.0 for name in row if name.endswith("_reward")}
-    has_total = any(names.get(column, column) == "reward" for column in row)
+    others = {}
     values = {}
-    for name in weights:
-        value = row.get(name, "no such field")
-        absent = value is None or value != value
-        values[name] = math.nan if absent else float(checked(name, float | bool, value))
-    terms = [weights[name] * value for name, value in values.items() if value == value]
-    others = {name: value for name, value in row.items() if name not in weights}
+    for name, value in row.items():
+        if not name.endswith("_reward") or name in names:
+            others[name] = value
+        elif value is None or value != value:
+            values[name] = math.nan
+        else:
+            values[name] = float(checked(name, float | bool, value))
     others["components"] = values
-    if weights and not has_total:
+    if values and "reward" not in {names.get(column, column) for column in row}:
+        terms = [value for value in values.values() if value == value]
         others["reward"] = sum(terms) if terms else math.nan
     return others
 

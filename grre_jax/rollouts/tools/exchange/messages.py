@@ -37,14 +37,9 @@ def texts(fields: dict[str, Any], tokenizer: "Tokenizer | None") -> dict[str, An
             policy generated.
     """
     has_tokens = "tokens" in fields
-    prompt = fields.get("prompt")
-    completions = fields.get("texts")
-    if has_tokens and tokenizer is not None:
-        decoded_prompt, decoded = _decoded(fields, tokenizer)
-        prompt = decoded_prompt if prompt is None else prompt
-        completions = decoded if completions is None else completions
-    prompt = _text("prompt", prompt)
-    numbered = enumerate(checked("texts", list, completions))
+    given = _decoded(fields, tokenizer) | fields if has_tokens and tokenizer else fields
+    prompt = _text("prompt", given.get("prompt"))
+    numbered = enumerate(checked("texts", list, given.get("texts")))
     completions = [_text(f"completions[{k}].text", text) for k, text in numbered]
     tools = None if has_tokens else fields["extra"].get("tools")
     if any(isinstance(text, list) for text in (prompt, *completions)):
@@ -62,16 +57,16 @@ def texts(fields: dict[str, Any], tokenizer: "Tokenizer | None") -> dict[str, An
             made = _tokens(prompt, completions, fields, tools, tokenizer)
         elif None in plain_texts and "mask" not in fields:
             raise ConfigError("mask", "the mask of tokens of several messages", None)
-        decoded_prompt, decoded = _decoded(fields | made, tokenizer)
-        made["prompt"] = decoded_prompt if plain_prompt is None else plain_prompt
-        pairs = zip(plain_texts, decoded, strict=True)
+        decoded = _decoded(fields | made, tokenizer)
+        made["prompt"] = decoded["prompt"] if plain_prompt is None else plain_prompt
+        pairs = zip(plain_texts, decoded["texts"], strict=True)
         made["texts"] = [other if text is None else text for text, other in pairs]
         stored = dict(zip(MESSAGE_FIELDS, (prompt, completions), strict=True))
         made["extra"] = fields["extra"] | stored
     return made
 
 
-def _decoded(fields: dict[str, Any], tokenizer: "Tokenizer") -> tuple[str, list[str]]:
+def _decoded(fields: dict[str, Any], tokenizer: "Tokenizer") -> dict[str, Any]:
     """Returns the texts of a prompt, without the beginning-of-text token that every tokenizer adds
     by itself, and of its completions.
     """
@@ -85,7 +80,10 @@ def _decoded(fields: dict[str, Any], tokenizer: "Tokenizer") -> tuple[str, list[
     lengths = checked("lengths", tuple[int, ...], fields.get("lengths"))
     spans = itertools.pairwise(itertools.accumulate(lengths, initial=0))
     completions = [list(map(int, fields["tokens"][start:end])) for start, end in spans]
-    return tokenizer.decode(prompt[begins:]), list(map(tokenizer.decode, completions))
+    return {
+        "prompt": tokenizer.decode(prompt[begins:]),
+        "texts": list(map(tokenizer.decode, completions)),
+    }
 
 
 def _present(fields: Message) -> Message:

@@ -39,8 +39,8 @@ def rows(path: Path, kind: str) -> Rows:
     paths = files(path)
     if kind == "toolace":
         records = enumerate(stored_records.read_records(path), start=1)
-        located = ((f"{path}, record {number}", record) for number, record in records)
-        return ((place, demonstration(record, place)) for place, record in located)
+        places = ((f"{path}, record {number}", record) for number, record in records)
+        return ((place, demonstration(record, place)) for place, record in places)
     if paths[0].suffix in (".parquet", ".arrow"):
         return _numbered(path, itertools.chain.from_iterable(map(stored_records.table_rows, paths)))
     return _json_lines(path)

@@ -112,6 +112,6 @@ def test_every_json_value_as_a_mapping():
     for text in [*VALUES, *nested]:
         try:
             mapping = parse("mapping", dict[str, Any], text)
-            importers._column_names(importers._checked_mapping(mapping, "jsonl"))
+            importers._column_names(importers._checked_mapping(mapping))
         except UsageError as error:
             assert "apping" in str(error)
