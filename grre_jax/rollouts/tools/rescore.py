@@ -139,16 +139,11 @@ def _prepared(
         raise DataError(f"{who} has an empty completion: leave it out with grre rollouts filter")
     longest = len(group.prompt_tokens) + int(group.lengths.max())
     largest = max(group.tokens.max(), group.prompt_tokens.max(initial=0))
-    if longest > scorer.max_positions:
+    if longest > scorer.max_positions or largest >= scorer.vocab_size:
         raise DataError(
-            f"{who} is {longest} tokens long, prompt included, and the model was made for"
-            f" {scorer.max_positions}: leave the group out with grre rollouts filter"
-        )
-    if largest >= scorer.vocab_size:
-        raise DataError(
-            f"{who} has token {largest}, and the model's vocabulary ends at"
-            f" {scorer.vocab_size - 1}: the tokens are another tokenizer's; score it under a policy"
-            " that has it"
+            f"{who} has {longest} tokens with its prompt, up to token {largest}, and the model"
+            f" takes {scorer.max_positions}, up to token {scorer.vocab_size - 1}: leave the group"
+            " out with grre rollouts filter, or take a policy that has its tokens"
         )
     return group
 
