@@ -127,10 +127,8 @@ class Workload:
             **self._options,
         )
         distribution = sampling.SamplingDistribution.of(self._params)
-        moments = []
-        for trace in sampling.SamplerCall(self._weights, batch, distribution):
-            jax.block_until_ready(trace)
-            moments.append(time.perf_counter())
+        call = sampling.SamplerCall(self._weights, batch, distribution)
+        moments = [jax.block_until_ready(trace) and time.perf_counter() for trace in call]
         return moments[0] - start, moments[-1] - moments[0]
 
     def times(self, count: int) -> dict[str, float]:
