@@ -100,8 +100,9 @@ class Workload:
         cached = prompts * data.prompt_tokens + data.rows * filled
         self.step_bytes = self.bytes + token_bytes * cached
 
-        shape = (prompts, data.prompt_tokens)
-        self._prompts = jax.random.randint(jax.random.key(1), shape, 0, config.vocab_size)
+        self._prompts = jax.random.randint(
+            jax.random.key(1), (prompts, data.prompt_tokens), 0, config.vocab_size
+        )
         self._options = {
             "key": jax.random.key(2),
             "group_size": data.samples,
