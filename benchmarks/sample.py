@@ -100,12 +100,13 @@ class Workload:
         cached = prompts * data.prompt_tokens + data.rows * filled
         self.step_bytes = self.bytes + token_bytes * cached
 
-        shape = (prompts, data.prompt_tokens)
-        self._prompts = jax.random.randint(jax.random.key(1), shape, 0, config.vocab_size)
+        self._prompts = jax.random.randint(
+            jax.random.key(1), (prompts, data.prompt_tokens), 0, config.vocab_size
+        )
         self._options = {
             "key": jax.random.key(2),
             "group_size": data.samples,
-            "prompt_lengths": np.full(prompts, data.prompt_tokens, np.int32),
+            "prompt_lengths": [data.prompt_tokens] * prompts,
             "eos_ids": (),
         }
         self._params = sampling.SamplingParams(max_new_tokens=data.new_tokens)
@@ -119,7 +120,7 @@ class Workload:
 
     def apart(self) -> tuple[float, float]:
         """Seconds of the same call until the first tokens are drawn, and from there on."""
-        start = time.perf_counter()
+        moments = [time.perf_counter()]
         batch = make_prompt_batch(
             self._weights.model.config,
             self._prompts,
@@ -127,11 +128,10 @@ class Workload:
             **self._options,
         )
         distribution = sampling.SamplingDistribution.of(self._params)
-        moments = []
         for trace in sampling.SamplerCall(self._weights, batch, distribution):
             jax.block_until_ready(trace)
             moments.append(time.perf_counter())
-        return moments[0] - start, moments[-1] - moments[0]
+        return moments[1] - moments[0], moments[-1] - moments[1]
 
     def times(self, count: int) -> dict[str, float]:
         """Seconds of a call, of its prefill and of its decode steps."""

@@ -15,7 +15,8 @@ import pytest
 from rich.console import Console
 
 from grre_jax import models, rollouts
-from grre_jax.training import build, optimizer, state
+from grre_jax.storage.remote import Store
+from grre_jax.training import build, mirror, optimizer, state
 from grre_jax.training.checkpoints.folder import Checkpoints
 from grre_jax.training.policies import load_config
 
@@ -38,6 +39,13 @@ def config():
 CLOCKED = ("time", "elapsed", "tokens_per_second", "seconds_")
 ROOT = Path(__file__).resolve().parents[1]
 STARTED: list[subprocess.Popen] = []
+
+
+def entered(url):
+    """Steps of the checkpoints that are entered in an object store."""
+    return sorted(mirror._entered(Store(url)))
+
+
 # `python -m grre_jax`, without the report at the end of a run: a quarter of a short one's time.
 WITHOUT_REPORT = """
 import sys

@@ -184,7 +184,7 @@ class RewardedTask:
         self.verify_async = self._verify_async if awaited else None
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("batch_rewards", "_task"):  # the verifier's in-graph twin
+        if name == "_task":  # while it is unpickled
             raise AttributeError(name)
         return getattr(self._task, name)
 

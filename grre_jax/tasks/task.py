@@ -141,9 +141,7 @@ class Verdict:
 class Task(Protocol):
     """A source of questions and the judge of their answers.
 
-    Optional, used where present: `batch_rewards(prompt_tokens, prompt_lengths, tokens,
-    lengths)`, a reward that can be jitted (see `arithmetic.Arithmetic`); it has no components, and
-    an accuracy only if it is 0 or 1; `tokenizer`, the tokenizer the task was made for;
+    Optional, used where present: `tokenizer`, the tokenizer the task was made for;
     `training_source` and `evaluation_source`, the names under which provenance records where the
     questions come from ("gsm8k/train", "gsm8k/test"); `questions_at(positions)`, the questions at
     several positions, equal to `question` of each; `final_answer(completion)`, what a completion

@@ -99,7 +99,7 @@ def test_everything_else_of_the_task_stays(file):
     task, plain = rewarded(f"{file}:score"), tasks.build("arithmetic")
     assert task.question(3) == plain.question(3) and task.name == plain.name
     assert task.tokenizer.fingerprint == plain.tokenizer.fingerprint
-    assert not hasattr(task, "batch_rewards") and not task.trusted_verifier
+    assert not task.trusted_verifier
 
 
 def test_the_processes_of_a_pool_find_the_functions_of_a_file(file):

@@ -7,9 +7,10 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.storage.remote import Store
 from grre_jax.training import mirror
 from grre_jax.training.mirror import Mirror, copied, opened
+
+from ..run_processes import entered
 
 
 @pytest.fixture
@@ -42,16 +43,11 @@ def files(folder):
     return {name: (folder / name).read_bytes() for name in names if mirror._kind(name) != "hidden"}
 
 
-def steps(url):
-    """Steps of the checkpoints that are entered in the store."""
-    return sorted(mirror._entered(Store(url)))
-
-
 def test_what_was_pushed_is_pulled(store, url, make_group, pushed):
     first = pushed(0, 1)
     before = files(first.folder)
     store.files.pipe_file(f"{store.bucket}/runs/a/tensorboard/events", b"of the killed process")
-    assert steps(url) == [0, 1]
+    assert entered(url) == [0, 1]
     with opened(url):  # refused later: nothing in the store changes
         assert files(first.folder) == before
     assert "tensorboard/events" in first._store.names()
@@ -79,13 +75,13 @@ def test_a_learner_killed_at_any_request_leaves_what_is_entered_whole(
     store.plan = None
     report = rollouts.verify(f"{url}/rollouts")
     assert report.ok and report.groups in (1, 2)
-    assert least <= steps(url) <= [0, 1]
+    assert least <= entered(url) <= [0, 1]
     with opened(url) as mirrored:
         mirrored.start()
         kept = sorted(int(path.name) for path in (run.folder / "checkpoints").iterdir())
-        assert kept == steps(url)
+        assert kept == entered(url)
         log = (run.folder / "metrics.jsonl").read_text().splitlines()
-        assert len(log) > max(steps(url))
+        assert len(log) > max(entered(url))
 
 
 def test_a_copy_has_what_a_command_needs(store, url, pushed):
@@ -138,7 +134,7 @@ def test_a_run_is_cleared_with_its_config_last(store, url, pushed):
         run.clear()
     store.plan = None
     names = run._store.names()
-    assert "config.json" in names and steps(url) == [] and "rollouts/manifest.jsonl" not in names
+    assert "config.json" in names and entered(url) == [] and "rollouts/manifest.jsonl" not in names
     run.clear()
     assert run._store.names() == []
 
@@ -166,7 +162,7 @@ def test_only_what_is_new_is_sent_and_what_is_removed_goes(store, url, make_grou
     run._enter(7)  # listed a moment ago, gone now
     sent = {path for method, path, _ in store.log if method == "PUT"}
     assert not [path for path in sent if "/checkpoints/0" in path]
-    assert steps(url) == [0, 2]
+    assert entered(url) == [0, 2]
     names = store.files.find(f"{store.bucket}/runs/a/checkpoints")
     assert not [name for name in names if "/1" in name]
     store.log.clear()
@@ -179,7 +175,7 @@ def test_a_thread_follows_the_folder(url, make_group, monkeypatch):
     with opened(url) as mirrored:
         mirrored.start()
         work(mirrored.folder, make_group, 0)
-        while steps(url) != [0]:
+        while entered(url) != [0]:
             time.sleep(0.05)
         work(mirrored.folder, make_group, 2)
-    assert steps(url) == [0, 2]
+    assert entered(url) == [0, 2]

@@ -1,5 +1,4 @@
-"""Chained one-digit arithmetic modulo ten: the embedded task, which needs no download and whose
-reward is computed in-graph.
+"""Chained one-digit arithmetic modulo ten: the embedded task, which needs no download.
 
 A prompt is `d op d op d op d >`, worked from left to right, every result modulo 10: `3+5*2-1>` is
 3+5=8, 8*2=6, 6-1=5; with `precedence` multiplications come first: 5*2=0, 3+0=3, 3-1=2. An answer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +28,7 @@ from grre_jax.sampling_params import SamplingParams
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.environments.runner import Runner
-from grre_jax.tasks.judging import Judge, Judged
+from grre_jax.tasks.judging import Judge
 from grre_jax.tasks.task import questions
 from grre_jax.training import build
 from grre_jax.training.actors.calls import call_of, fitting
@@ -64,7 +64,6 @@ class Drawn(NamedTuple):
         lengths: [questions] tokens of each prompt.
         samples: as drawn, not yet cut at stop strings.
         recorded: rows of this process that become groups.
-        rewards: [questions, samples], zeros for rows of other processes; None for a judge's.
     """
 
     call: Asked
@@ -73,7 +72,6 @@ class Drawn(NamedTuple):
     lengths: np.ndarray
     samples: sampling.Samples
     recorded: np.ndarray
-    rewards: np.ndarray | None
 
 
 @dataclasses.dataclass(eq=False)
@@ -87,7 +85,7 @@ class Explorer:
         config: sampling settings.
         mesh: prompts are cut over its data and fsdp axes.
         seed: the run's.
-        judge: of completions whose reward is not computed on the device, or what runs the task's
+        judge: of completions, or what runs the task's
             environments.
         purpose: purpose of the draws among the run's.
         watch: counts the seconds of preparing weights, of drawing, and of waiting for
@@ -244,9 +242,8 @@ class Explorer:
         samples = self._sampled(weights, prompts, lengths, positions, call.attempt)
         samples = processes.fetch(samples)
         own = processes.own_rows(len(prompts))
-        rewards = self._in_graph_rewards(prompts, lengths, samples, own)
         dtype = str(weights.dtype)
-        return Drawn(call, dtype, prompts, lengths, samples, own[own < live], rewards)
+        return Drawn(call, dtype, prompts, lengths, samples, own[own < live])
 
     def _filled(self, size: int) -> int:
         return size + -size % meshes.row_devices(self.mesh)
@@ -331,11 +328,8 @@ class Explorer:
             [self._cut(decode(host.tokens[i, k, : host.lengths[i, k]])) for k in range(count)]
             for i in drawn.recorded
         ]
-        if drawn.rewards is None:
-            questions = [drawn.call.questions[i] for i in drawn.recorded]
-            judged = self.judge(list(zip(questions, texts, strict=True)))
-        else:
-            judged = [Judged(drawn.rewards[i], {}, [""] * count) for i in drawn.recorded]
+        questions = [drawn.call.questions[i] for i in drawn.recorded]
+        judged = self.judge(list(zip(questions, texts, strict=True)))
         groups = []
         for i, words, verdicts in zip(drawn.recorded, texts, judged, strict=True):
             question = drawn.call.questions[i]
@@ -423,33 +417,6 @@ class Explorer:
         """Returns a text up to its first stop string."""
         return StopStrings(self.config.stop, self.tokenizer.decode).cut(text)[0]
 
-    def _in_graph_rewards(
-        self, prompts: np.ndarray, lengths: np.ndarray, samples: sampling.Samples, own: np.ndarray
-    ) -> np.ndarray | None:
-        """Returns [questions, samples] rewards of the own rows (0 elsewhere) computed on the
-        device; None if the task has no such reward, or stop strings cut the text.
-        """
-        reward = getattr(self.task, "batch_rewards", None)
-        # Token arrays mean what the task expects only in the task's own tokenizer; under a
-        # pretrained model's, text is verified.
-        if (
-            reward is None
-            or self.config.stop
-            or self.task.tokenizer.fingerprint != self.tokenizer.fingerprint
-        ):
-            return None
-        batch, count, time = samples.tokens.shape
-        rewards = np.zeros((batch, count), np.float32)
-        if len(own):
-            found = _compiled(reward)(
-                np.repeat(prompts[own], count, 0),
-                np.repeat(lengths[own], count, 0),
-                samples.tokens[own].reshape(-1, time),
-                samples.lengths[own].reshape(-1),
-            )
-            rewards[own] = np.asarray(found).reshape(-1, count)
-        return rewards
-
 
 def make_explorer(
     parts: build.Parts,
@@ -477,14 +444,6 @@ def make_explorer(
         purpose,
         fitting(config, settings, parts.model.config, parts.mesh),
     )
-
-
-@lru_cache(maxsize=8)
-def _compiled(reward: Callable) -> Callable:
-    """Returns the compiled reward, one for all explorers of a task: a bound method is new to
-    `jax.jit` each time it is looked up.
-    """
-    return jax.jit(reward)
 
 
 def stored_settings(params: SamplingParams) -> tuple[dict[str, float], dict[str, Any]]:

@@ -196,7 +196,6 @@ from grre_jax.tasks.datasets.arithmetic import Arithmetic
 
 class Slow(Arithmetic):
     name = "slow"
-    batch_rewards = None
 
     def verify(self, question, completion):
         time.sleep(0.1 if zlib.crc32(question.question_id.encode()) % 2 else 0.005)

@@ -88,7 +88,6 @@ def test_a_run_whose_verifier_always_crashes_stops_with_the_first_reason(make_co
     verifier.write_text(
         "from grre_jax.tasks.datasets.arithmetic import Arithmetic\n"
         "class Always(Arithmetic):\n"
-        "    batch_rewards = None\n"
         "    def verify(self, question, completion): raise ZeroDivisionError('sandbox lost')\n"
         "def build(seed=0): return Always(seed=seed, operands=2)\n"
     )
