@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster, which runs explorers, judges and learners.
+"""The connection to a Ray cluster, which runs explorers, judges, learners and tasks on data sets.
 
 Ray is imported here and where its objects are used, since it is an extra.
 """
@@ -8,12 +8,16 @@ from __future__ import annotations
 import collections
 import contextlib
 import importlib
+import itertools
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from grre_jax.errors import UsageError
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 # Environment variables that processes of the cluster inherit: they decide what XLA compiles.
 INHERITED = ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_ENABLE_COMPILATION_CACHE")
@@ -98,3 +102,36 @@ def require(ray: Any, placed: Iterable[tuple[str, int, int, Mapping[str, float]]
     for name, amount in needed.items():
         if amount > available.get(name, 0):
             raise UsageError(f"cluster: expected {amount:g} {name}, got {available.get(name, 0):g}")
+
+
+def mapped(ray: Any, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Yields the results of a function for items, in their order, each computed by a task with one
+    processor and, if the cluster has any, one GPU. A task whose process is lost is run again.
+
+    Args:
+        ray: the module, connected.
+        function: picklable.
+        items: its arguments.
+
+    Raises:
+        Exception: of a call.
+    """
+    resources = ray.cluster_resources()
+    gpus = int(resources.get("GPU", 0))
+    task = ray.remote(num_cpus=1, num_gpus=min(gpus, 1), max_retries=-1)(_called)
+    most = 2 * (gpus or int(resources.get("CPU", 1)))  # results wait in the object store
+    rest = iter(items)
+    pending = collections.deque(
+        task.remote(function, item) for item in itertools.islice(rest, most)
+    )
+    while pending:
+        try:
+            result = ray.get(pending.popleft())
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        pending += [task.remote(function, item) for item in itertools.islice(rest, 1)]
+        yield result
+
+
+def _called(function: Callable[[T], R], item: T) -> R:
+    return function(item)  # Ray takes no `partial` for a task

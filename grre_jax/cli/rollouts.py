@@ -192,6 +192,7 @@ def rescore(
     replace: bool = False,
     dtype: str = "",
     compute_dtype: str = "",
+    cluster: str = "",
 ) -> None:
     """Add log-probs of stored completions under a checkpoint.
 
@@ -206,14 +207,16 @@ def rescore(
         replace: overwrite existing log-probs of that role.
         dtype: of the parameters; float32, or the run's, if not given.
         compute_dtype: of the activations; the parameters' if not given.
+        cluster: local, auto or HOST:PORT of a Ray cluster, each of whose tasks scores a data set.
     """
-    from grre_jax import rollouts
+    from grre_jax import ray_cluster, rollouts
     from grre_jax.rollouts.tools.rescore import rescore
     from grre_jax.training.policies import find_scorer
 
     total = len(rollouts.read(folder))
-    scorer = find_scorer(model, dtype=dtype, compute_dtype=compute_dtype)
-    with progress_bar(total, "groups") as done:
+    load = (find_scorer, model, dtype, compute_dtype)
+    scorer = find_scorer(model, dtype, compute_dtype)
+    with ray_cluster.connected(cluster) as ray, progress_bar(total, "groups") as done:
         rescore(
             folder,
             output,
@@ -222,11 +225,13 @@ def rescore(
             temperature=temperature,
             replace=replace,
             done=done,
+            ray=ray,
+            load=load,
         )
     print(f"scored {total:,} groups under {model} as {as_} log-probs: {output}")
 
 
-def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
+def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: str = "") -> None:
     """Judge stored completions by another verifier.
 
     Copies a folder with the rewards that a task's verifier gives now; the former ones stay with the
@@ -236,9 +241,11 @@ def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
         folder: a rollout folder.
         task: a task's name, or FILE.py:FUNCTION for a task that you define.
         output: the new folder.
+        cluster: local, auto or HOST:PORT of a Ray cluster, all processors of which judge.
     """
-    from grre_jax import rollouts
+    from grre_jax import ray_cluster, rollouts
     from grre_jax.rollouts.tools.reverify import reverify
+    from grre_jax.tasks.cluster_judges import ClusterJudges, start
     from grre_jax.tasks.config import TaskConfig
     from grre_jax.tasks.environments import is_environment
     from grre_jax.tasks.pool import make_judge
@@ -259,14 +266,17 @@ def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
         "reward": reward_name(built),
     }
     total = len(rollouts.read(folder))
-    judge = make_judge(
-        built,
-        fields.spec(config.seed),
-        processes=fields.verify_processes,
-        timeout=fields.verify_timeout,
-    )
-    with contextlib.closing(judge), progress_bar(total, "groups") as done:
-        judged = reverify(folder, output, judge, described, done=done)
+    spec = fields.spec(config.seed)
+    timeout = fields.verify_timeout
+    with ray_cluster.connected(cluster) as ray, progress_bar(total, "groups") as done:
+        if ray:
+            count = int(ray.cluster_resources().get("CPU", 0)) or 1
+            judge = ClusterJudges(spec, start(ray, spec, count, timeout), timeout)
+        else:
+            count = 1
+            judge = make_judge(built, spec, processes=fields.verify_processes, timeout=timeout)
+        with contextlib.closing(judge):
+            judged = reverify(folder, output, judge, described, done=done, judges=count)
     changes = collections.Counter({pair: n for pair, n in judged.items() if pair[0] != pair[1]})
     for (before, now), number in changes.most_common(MOST_LISTED):
         print(f"{number:,} from {before} to {now}")

@@ -6,12 +6,14 @@ import bisect
 import copy
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest, schema
 from grre_jax.rollouts.storage import object_store
 from grre_jax.rollouts.storage.shards import Shards
+
+KEPT_TOKENS = 4_000_000  # of groups kept in memory until they are read, some 20 bytes each
 
 
 def read(folder: str | os.PathLike[str]) -> "RolloutReader":
@@ -75,6 +77,9 @@ class RolloutReader:
         self._growing = threading.Lock()  # held while data sets are added, also to `index`
         self._left_out: set[str] = set()
         self._shards = Shards(self.storage)
+        self._kept: dict[tuple[str, int], schema.Group] = {}
+        self._kept_tokens = 0
+        self._keeping = threading.Lock()  # of the two lines above
         self.refresh()
 
     def first(self, count: int) -> "RolloutReader":
@@ -151,7 +156,28 @@ class RolloutReader:
             CorruptShard: it cannot be read as it was written; the message names file and record.
         """
         entry, record = self.locate(number)
+        with self._keeping:
+            group = self._kept.pop((entry.name, record), None)
+            if group is not None:
+                self._kept_tokens -= len(group.tokens)
+                return group
         return self._shards.group(entry, record)
+
+    def keep(self, dataset: str, groups: Sequence[schema.Group]) -> None:
+        """Keeps groups that this process has just sealed in memory, up to KEPT_TOKENS, so that
+        the first reading of each need not decode its record.
+
+        Args:
+            dataset: the data set's name, as `write` returned it.
+            groups: all of its groups, in order.
+        """
+        with self._keeping:
+            for record, group in enumerate(groups):
+                if self._kept_tokens + len(group.tokens) > KEPT_TOKENS:
+                    return
+                if (dataset, record) not in self._kept:
+                    self._kept[dataset, record] = group
+                    self._kept_tokens += len(group.tokens)
 
     def dataset_of(self, file: str) -> manifest.Entry | None:
         """Returns the data set with a data file, as `CorruptShard.file` names it; None if

@@ -107,7 +107,7 @@ def policies_at(
     return graph, policies, found
 
 
-def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Scorer:
+def find_scorer(name: str, dtype: str = "", compute_dtype: str = "") -> Scorer:
     """Loads a policy, on all devices.
 
     Args:

@@ -76,11 +76,11 @@ def test_wrong_words_of_reverify(folder, tmp_path, capsys, word, value):
 
 
 def test_rescore_finds_its_policy_and_says_what_it_did(folder, tmp_path, capsys, monkeypatch):
-    def find(name, **dtypes):
+    def find(name, *dtypes):
         def zero(groups, temperature):
             return [np.full(len(g.tokens), -temperature, np.float32) for g in groups]
 
-        assert dtypes == {"dtype": "bfloat16", "compute_dtype": ""}
+        assert dtypes == ("bfloat16", "")
         tokenizer = CharTokenizer("1234567890+= its$", eos="$")
         return Scorer(zero, tokenizer, 99, 99, "float32", {"model": name})
 
@@ -90,6 +90,19 @@ def test_rescore_finds_its_policy_and_says_what_it_did(folder, tmp_path, capsys,
     assert "scored 3 groups under runs/a:4 as reference log-probs" in capsys.readouterr().out
     for group in rollouts.read(tmp_path / "out"):
         assert set(group.ref_logprobs) == {np.float32(-0.5)}
+
+
+@pytest.mark.slow
+def test_tasks_of_a_cluster_score_as_one_process(tiny_run, tmp_path):
+    pytest.importorskip("ray", reason="needs the extra cluster")
+    words = ("rescore", tiny_run / "rollouts", "--model", tiny_run, "--as", "reference")
+    assert run(*words, "--output", tmp_path / "alone") == 0
+    assert run(*words, "--output", tmp_path / "spread", "--cluster", "local") == 0
+    alone, spread = (rollouts.read(tmp_path / name) for name in ("alone", "spread"))
+    assert len(spread.datasets) > 1 and list(spread) == list(alone)
+    assert [entry.metadata for entry in spread.datasets] == [
+        entry.metadata for entry in alone.datasets
+    ]
 
 
 def test_the_kinds_of_failure_are_documented():

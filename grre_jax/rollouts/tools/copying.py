@@ -191,6 +191,8 @@ def derive(
     changed: Callable[[range], Iterable[Group]],
     step: dict[str, Any],
     metadata: dict[str, Any],
+    *,
+    each: Callable[..., Iterable[Iterable[Group]]] = map,
 ) -> None:
     """Writes the changed groups of a folder into a new one, in order, or goes on with it.
 
@@ -204,6 +206,7 @@ def derive(
             time.
         step: a JSON value added to the data sets' `history`.
         metadata: takes the place of the data sets' own fields of these names.
+        each: calls `changed` for the groups of each new data set, as `map` does.
 
     Raises:
         UsageError: the output exists and holds something else.
@@ -225,5 +228,7 @@ def derive(
             raise UsageError(
                 f"{storage.root} holds something else already; name a new folder with --output."
             )
-    for copy, numbers in pieces[len(sealed) :]:
-        writer.write_all(output, [writer.DataSet(groups=changed(numbers), **copy)])
+    left = pieces[len(sealed) :]
+    changes = each(changed, [numbers for _, numbers in left])
+    for (copy, _), groups in zip(left, changes, strict=True):
+        writer.write_all(output, [writer.DataSet(groups=groups, **copy)])

@@ -5,15 +5,17 @@ that has none or for a reference or proximal policy.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from grre_jax import rollouts
+from grre_jax import ray_cluster, rollouts
 from grre_jax.errors import DataError
 from grre_jax.rollouts import Group, RolloutReader
 from grre_jax.rollouts.schema import STORED_FIELDS
@@ -57,6 +59,8 @@ def rescore(
     temperature: float | None = None,
     replace: bool = False,
     done: Callable[[int], None] = lambda groups: None,
+    ray: Any = None,
+    load: tuple[Any, ...] = (),
 ) -> None:
     """Copies a rollout folder with the log-probs of its completions under a policy.
 
@@ -73,6 +77,10 @@ def rescore(
         temperature: the logits are divided by it; None takes each group's own.
         replace: overwrite log-probs of that role that groups have already.
         done: called now and then with the number of groups processed since.
+        ray: the module, connected to a cluster, each of whose tasks scores a data set; None to
+            score in this process.
+        load: a function and its arguments that give the scorer in processes of the cluster; both
+            are hashable.
 
     Raises:
         UsageError: the output holds something else.
@@ -88,22 +96,55 @@ def rescore(
     } | scorer.described
     own = {"tokenizer": scorer.tokenizer.fingerprint}
 
-    def changed(numbers: range) -> Iterator[Group]:
-        for start in range(0, len(numbers), GROUPS_AT_ONCE):
-            some = numbers[start : start + GROUPS_AT_ONCE]
-            groups = [
-                _prepared(source, number, scorer, role, temperature, replace) for number in some
-            ]
-            for divisor, alike in itertools.groupby(
-                groups, lambda group: temperature or group.temperature
-            ):
-                alike = list(alike)
-                scored = zip(alike, scorer.score(alike, divisor), strict=True)
-                for group, scores in scored:
-                    yield _with(group, scores, scorer.dtype, role, temperature)
-            done(len(some))
+    options = (role, temperature, replace)
+    if ray is None:
+        derive(source, output, partial(_changed, source, scorer, options, done), step, own)
+        return
 
-    derive(source, output, changed, step, own)
+    def each(function: Callable[[range], list[Group]], ranges: list[range]) -> Iterator[list]:
+        for groups in ray_cluster.mapped(ray, function, ranges):
+            yield groups
+            done(len(groups))
+
+    change = partial(_changed_data_set, str(folder), load, options)
+    derive(source, output, change, step, own, each=each)
+
+
+Options = tuple[str, float | None, bool]  # role, temperature and replace of `rescore`
+
+
+def _changed_data_set(
+    folder: str, load: tuple[Any, ...], options: Options, numbers: range
+) -> list[Group]:
+    """Returns the groups of these numbers, rescored in a process of a cluster."""
+    source = rollouts.read(folder)
+    return list(_changed(source, _loaded(*load), options, lambda groups: None, numbers))
+
+
+@functools.lru_cache(maxsize=1)  # processes of a cluster score one data set after the other
+def _loaded(load: Callable[..., Scorer], *arguments: Any) -> Scorer:
+    return load(*arguments)
+
+
+def _changed(
+    source: RolloutReader,
+    scorer: Scorer,
+    options: Options,
+    done: Callable[[int], None],
+    numbers: range,
+) -> Iterator[Group]:
+    """Yields the groups of these numbers, in order, with the log-probs of their tokens."""
+    role, temperature, replace = options
+    for start in range(0, len(numbers), GROUPS_AT_ONCE):
+        some = numbers[start : start + GROUPS_AT_ONCE]
+        groups = [_prepared(source, number, scorer, role, temperature, replace) for number in some]
+        for divisor, alike in itertools.groupby(
+            groups, lambda group: temperature or group.temperature
+        ):
+            alike = list(alike)
+            for group, scores in zip(alike, scorer.score(alike, divisor), strict=True):
+                yield _with(group, scores, scorer.dtype, role, temperature)
+        done(len(some))
 
 
 def _prepared(

@@ -359,13 +359,14 @@ class Supply:
         reader = self.source.reader
         writer = f"{WRITER}-{jax.process_index()}" if self._together else WRITER
         with self._sealing:
-            rollouts.write(
+            name = rollouts.write(
                 reader.folder,
                 groups,
                 writer=writer,
                 policy_version=policy.version,
                 metadata=policy.metadata,
             )
+            reader.keep(name, groups)
             if not self._together:  # they look at the folder together
                 reader.refresh()
 
