@@ -25,7 +25,7 @@ def test_a_few_solutions(tmp_path):
     rollouts.import_rows("gsm8k-solutions", tmp_path / "s.jsonl", tmp_path / "imported")
     judge = InProcess(tasks.build("gsm8k"))
     changes = reverify(tmp_path / "imported", tmp_path / "judged", judge, {"task": "gsm8k"})
-    assert changes.completions == 160 and not changes.counts and not changes.failures
+    assert changes.total() == 160 and all(before == now for before, now in changes)
     for line, group in zip(lines, rollouts.read(tmp_path / "judged"), strict=True):
         solutions = [json.loads(line)[model] for model in group.sources]
         assert group.texts == [solution["solution"] for solution in solutions]
