@@ -152,8 +152,7 @@ def import_(
         kind: what the file is.
         path: the file, folder or name.
         folder: the rollout folder to write.
-        mapping: the columns' names as JSON: {"prompt": "question", "reward": "score"} and, of trl,
-            the reward columns' weights: {"components": {"accuracy": 1}}.
+        mapping: the columns' names as JSON: {"prompt": "question", "reward": "score"}.
         tokenizer: folder of the policy's tokenizer, which renders chat messages and made the tokens
             that rows have.
         system_prompt: goes before chat prompts that begin with none, as model.system_prompt.

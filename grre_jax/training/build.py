@@ -320,20 +320,6 @@ def _new_shape(source: ModelSource, tokenizer: tasks.Tokenizer) -> ModelConfig:
         raise UsageError(f"model.{error}") from error
 
 
-def model_shape(config: Config) -> tuple[ModelConfig, LoraConfig | None]:
-    """Returns the shape of a run's model and of its low-rank terms, without its weights.
-
-    Raises:
-        UsageError: a field that cannot be used, with its name.
-        DataError: a model's or adapter's configuration that is missing or damaged.
-    """
-    source, lora = config.model, lora_config(config.model)
-    if source.path:
-        return models.load_config(source.path), lora
-    task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
-    return _new_shape(source, build_tokenizer(config, task)), lora
-
-
 def model_contents(config: Config) -> set[str]:
     """Returns the benchmark splits that the model at model.path and the adapter at model.adapter
     were trained on, by their grre_provenance.json (exported runs have one).
