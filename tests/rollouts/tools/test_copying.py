@@ -77,20 +77,12 @@ STEPS = {
     "import parquet": lambda place: rollouts.import_rows(
         "parquet", place / "e.parquet", place / "p"
     ),
-    "import of rows that do not adjoin": lambda place: rollouts.import_rows(
-        "jsonl", place / "rows.jsonl", place / "a"
-    ),
     "verify": lambda place: rollouts.verify(place / "r"),
 }
 peaks = []
 for run, count in enumerate((4, 4, 32)):  # the first time imports and caches, too
     place = Path(sys.argv[1], str(run))
     rollouts.write(place / "r", (stored_group(i, longest=200) for i in range(count)), writer="w")
-    with open(place / "rows.jsonl", "w") as file:
-        for k in range(4 * count):
-            row = {"prompt": str(k % count), "group_id": k % count, "text": str(k) * 5_000}
-            row["reward"] = k % 3
-            file.write(json.dumps(row) + "\\n")
     peaks.append({})
     for name, step in STEPS.items():
         tracemalloc.start()
