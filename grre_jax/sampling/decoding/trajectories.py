@@ -3,9 +3,9 @@
 A trajectory has a slot with its keys and values whether it is decoded or waits for an answer; those
 of its prompt are stored once for all samples. Both are gathered when it gets a row, so that steps
 read contiguous memory and all rows write the same column, in the room behind what was gathered;
-`decode` puts the new columns into the slots too. (Gathered before every program, short turns took
-1.7 times as long on a CPU.) All else is on the host, and comes with each call as a few integers a
-row.
+`decode` puts the new columns into the slots too. (Gathering before every program was slower on a
+CPU with short turns, in each of four pairs of runs: 1.5 to 2.4 times as long.) All else is on the
+host, and comes with each call as a few integers a row.
 
 The last token of a sequence is never in a cache: the next step of `decode` computes it and draws
 from it. So prompts, samples and observations are continued alike, and a sequence that is cut needs
