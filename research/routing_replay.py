@@ -4,8 +4,8 @@ without `training.replay_routes` and with it, in one table and one figure.
     python -m research.routing_replay runs/without runs/with research/results/routing_replay
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 from research.compare import report
@@ -30,4 +30,7 @@ def joined(without: Path, replayed: Path, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    joined(*map(Path, sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    for name in ("without", "replayed", "output"):
+        parser.add_argument(name, type=Path)
+    joined(**vars(parser.parse_args()))

@@ -549,13 +549,15 @@ class _Call:
                 i = running.row
                 tokens, codes = integers[:, :, s, i].T
                 count = int((codes != NONE).sum())
-                code, start = codes[count - 1], running.turn_start
+                code = codes[count - 1]
+                start = running.turn_start
                 searched = len(running.tokens) - start
                 running.tokens += tokens[:count].tolist()
                 if self.stops is not None:
                     kept = self.stops.kept(running.tokens[start:], searched)
                     if kept is not None:
-                        count, code = kept - searched, STOPPED
+                        count = kept - searched
+                        code = STOPPED
                         del running.tokens[start + kept :]
                 running.scores.append(scores[:count, :, s, i].T)
                 running.filled = len(running.tokens)

@@ -29,8 +29,8 @@ def main(connection: int) -> None:
     Args:
         connection: file descriptor of the two-way connection.
     """
-    # A job that is told to stop tells all its processes, and the one in charge finishes its step
-    # first. Handlers, since what the verifier runs would inherit SIG_IGN.
+    # A signal to a job reaches all its processes, and the run finishes its step before it ends.
+    # Handlers, since what the verifier runs would inherit SIG_IGN.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     if sys.platform == "linux":

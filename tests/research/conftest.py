@@ -13,6 +13,7 @@ IN_SUITE = (
     "test_the_ranking_is_over_seeds",
     "test_every_cell_is_trained_once_and_told",
     "test_the_table_of_some_algorithms_is_the_documented_one",
+    "test_two_comparisons_are_one",
 )
 
 

@@ -216,8 +216,8 @@ def derive(
     end = 0
     for entry in source.datasets:
         copy = _provenance(entry, step, metadata)
-        first, end = end, end + entry.groups
-        starts = range(first, end, GROUPS_PER_DATASET)
+        starts = range(end, end + entry.groups, GROUPS_PER_DATASET)
+        end += entry.groups
         pieces += [(copy, range(start, min(start + starts.step, end))) for start in starts]
     if not pieces:
         raise DataError(f"{source.folder} has no groups.")

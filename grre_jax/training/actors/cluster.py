@@ -191,8 +191,8 @@ class Explorers:
                 self._fail(error)
 
     def _next(self) -> _Call | None:
-        """Returns the next call that nobody samples, or one that takes another far too long; None
-        after some time without one.
+        """Returns the next call without an explorer, or one that runs over STRAGGLER medians; None
+        after POLL_SECONDS without either.
         """
         with self._changed:
             late = -math.inf

@@ -269,7 +269,8 @@ class Schedule:
         return Plan(step, batch, self._version(batch), fresh, replayed, samples)
 
     def _replayed(self, step: int, batch: int) -> tuple[int, ...]:
-        count, window = self.replayed_per_step, self.regime.replay_window
+        count = self.replayed_per_step
+        window = self.regime.replay_window
         if not count or not batch:
             return ()
         oldest = max(batch - window, 0) if window else 0
