@@ -10,7 +10,6 @@ from flax import nnx
 from grre_jax import models
 from grre_jax.config import ModelSource
 from grre_jax.models import ModelConfig, Transformer
-from grre_jax.models.published import published
 from grre_jax.tasks import CharTokenizer
 
 FIELDS = (
@@ -39,8 +38,8 @@ SHAPES = {
     # 16,000,000 parameters, of which a token takes as many.
     "16M-A4M": shape(4096, 256, 352, 4, 4, 2, 64, num_experts=13, experts_per_token=2),
     # Qwen2.5's.
-    "1.5B": published("qwen2.5-1.5b"),
-    "0.5B": published("qwen2.5-0.5b"),
+    "1.5B": models.load_config("configs/shapes/qwen2.5-1.5b"),
+    "0.5B": models.load_config("configs/shapes/qwen2.5-0.5b"),
     # For the benchmarks' own tests.
     "tiny": shape(32, 16, 32, 1, 2, 1, 8),
 }

@@ -118,7 +118,6 @@ def tiny_model(folder, shape):
     with a chat template.
     """
     from grre_jax import models
-    from grre_jax.models.published import published
 
     tokenizer = byte_tokenizers.save(folder / "tokenizer", TEMPLATE)
     small = dict(
@@ -131,7 +130,7 @@ def tiny_model(folder, shape):
         vocab_size=259,
         eos_ids=(258,),
     )
-    model = models.init(dataclasses.replace(published(shape), **small))
+    model = models.init(dataclasses.replace(models.load_config(ROOT / shape), **small))
     return models.save(model, folder / "model", tokenizer_from=tokenizer)
 
 

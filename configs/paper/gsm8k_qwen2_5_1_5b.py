@@ -29,7 +29,10 @@ def config() -> c.Config:
     return setting(
         "gsm8k_qwen2_5_1_5b",
         c.ModelSource(
-            "models/qwen2.5-1.5b", shape="qwen2.5-1.5b", compute_dtype="bfloat16", remat="attention"
+            "models/qwen2.5-1.5b",
+            shape="configs/shapes/qwen2.5-1.5b",
+            compute_dtype="bfloat16",
+            remat="attention",
         ),
         c.TaskConfig(
             "gsm8k",

@@ -28,7 +28,10 @@ def config() -> c.Config:
     return setting(
         "guru_math_qwen2_5_7b",
         c.ModelSource(
-            "models/qwen2.5-7b", shape="qwen2.5-7b", compute_dtype="bfloat16", remat="attention"
+            "models/qwen2.5-7b",
+            shape="configs/shapes/qwen2.5-7b",
+            compute_dtype="bfloat16",
+            remat="attention",
         ),
         c.TaskConfig(
             "guru_math",

@@ -29,7 +29,7 @@ def config() -> c.Config:
         "math_llama3_1_8b",
         c.ModelSource(
             "models/llama-3.1-8b",
-            shape="llama-3.1-8b",
+            shape="configs/shapes/llama-3.1-8b",
             compute_dtype="bfloat16",
             remat="projections",
         ),

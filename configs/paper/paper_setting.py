@@ -34,7 +34,7 @@ def setting(
 
     Args:
         name: name of the configuration.
-        model: the checkpoint and its published shape.
+        model: the checkpoint and its shape.
         task: questions and verifier.
         max_prompt_tokens: limit on prompts, in tokens.
         prompts_per_call: prompts that one call of the sampler completes, 8 times each.

@@ -28,7 +28,10 @@ def config() -> c.Config:
     return setting(
         "toolace_llama3_2_3b",
         c.ModelSource(
-            "models/llama-3.2-3b", shape="llama-3.2-3b", compute_dtype="bfloat16", remat="attention"
+            "models/llama-3.2-3b",
+            shape="configs/shapes/llama-3.2-3b",
+            compute_dtype="bfloat16",
+            remat="attention",
         ),
         c.TaskConfig("toolace", {"path": "data/toolace/data.json", "most_prompt_characters": 5000}),
         max_prompt_tokens=2048,

@@ -27,7 +27,7 @@ def config() -> c.Config:
         "llama3_1_8b_v5p_64",
         c.ModelSource(
             "models/llama-3.1-8b",
-            shape="llama-3.1-8b",
+            shape="configs/shapes/llama-3.1-8b",
             compute_dtype="bfloat16",
             remat="projections",
         ),

@@ -20,7 +20,7 @@ def setting(
 
     Args:
         name: name of the configuration.
-        model: the checkpoint and its published shape.
+        model: the checkpoint and its shape.
         mesh: the devices.
         packs_per_microbatch: rows of a micro-batch; 0 for the whole batch at once.
     """

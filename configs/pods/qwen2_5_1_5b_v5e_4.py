@@ -25,7 +25,10 @@ def config() -> c.Config:
     return setting(
         "qwen2_5_1_5b_v5e_4",
         c.ModelSource(
-            "models/qwen2.5-1.5b", shape="qwen2.5-1.5b", compute_dtype="bfloat16", remat="attention"
+            "models/qwen2.5-1.5b",
+            shape="configs/shapes/qwen2.5-1.5b",
+            compute_dtype="bfloat16",
+            remat="attention",
         ),
         c.MeshConfig(data=1, fsdp=4),
         packs_per_microbatch=16,

@@ -26,7 +26,10 @@ def config() -> c.Config:
     return setting(
         "qwen2_5_7b_v5e_256",
         c.ModelSource(
-            "models/qwen2.5-7b", shape="qwen2.5-7b", compute_dtype="bfloat16", remat="attention"
+            "models/qwen2.5-7b",
+            shape="configs/shapes/qwen2.5-7b",
+            compute_dtype="bfloat16",
+            remat="attention",
         ),
         c.MeshConfig(data=4, fsdp=32, tensor=2),
     )

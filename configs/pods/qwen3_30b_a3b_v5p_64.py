@@ -26,7 +26,7 @@ def config() -> c.Config:
         "qwen3_30b_a3b_v5p_64",
         c.ModelSource(
             "models/qwen3-30b-a3b",
-            shape="qwen3-30b-a3b",
+            shape="configs/shapes/qwen3-30b-a3b",
             compute_dtype="bfloat16",
             remat="attended",
         ),

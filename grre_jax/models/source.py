@@ -17,8 +17,8 @@ class ModelSource(Record):
     Args:
         path (a path or empty): a Hugging Face folder; empty for a new model with a character
             tokenizer.
-        shape (a published model's name or empty): model whose sizes `grre compile` uses while
-            `path` holds no weights yet, such as "qwen2.5-7b".
+        shape (a path or empty): a folder with the config.json whose sizes `grre compile` uses while
+            `path` does not exist, such as "configs/shapes/qwen2.5-7b".
         hidden_size: width of a new model.
         intermediate_size: width of the feed-forward layers of a new model.
         num_layers: number of layers of a new model.

@@ -14,7 +14,6 @@ from jax.sharding import Mesh
 
 from grre_jax import models, objectives, parallel
 from grre_jax.errors import UsageError
-from grre_jax.models.published import published
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 from grre_jax.random_streams import Purpose, run_key
@@ -140,18 +139,17 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
 
 
 def abstract_model(config: Config) -> Transformer:
-    """Returns the policy with shapes for parameters: of the folder at model.path, of the published
-    model.shape, or new.
+    """Returns the policy with shapes for parameters: of the folder at model.path, of that at
+    model.shape if the former does not exist, or new.
     """
     source = config.model
-    folder = Path(source.path)
-    if source.path and (folder.exists() or not source.shape):
-        shape = models.load_config(source.path)
-    elif source.shape:
-        shape = published(source.shape)
-    else:
+    path = source.path
+    if source.shape and not (path and Path(path).exists()):
+        path = source.shape
+    if not path:
         tokenizer = build.build_tokenizer(config, config.task.build(config.seed))
         return nnx.eval_shape(lambda: build.build_model(config, tokenizer))
+    shape = models.load_config(path)
     dtype, compute = build.dtypes(source)
     model = nnx.eval_shape(
         lambda: Transformer(
@@ -163,7 +161,7 @@ def abstract_model(config: Config) -> Transformer:
             lora=build.lora_config(source),
         )
     )
-    if source.path and (folder / "tokenizer_config.json").exists():
+    if source.path and (Path(source.path) / "tokenizer_config.json").exists():
         model.limit_ids(build.build_tokenizer(config, None).vocab_size)
     return model
 

@@ -113,8 +113,8 @@ def build(config: Config) -> Parts:
     objective = build_objective(config)
     if config.model.shape and not config.model.path:
         raise UsageError(
-            f"model.shape: expected empty to train, got {config.model.shape!r}, a size without"
-            " weights for grre compile. Set model.path to a checkpoint of that size"
+            f"model.shape: expected empty to train, got {config.model.shape!r}, which"
+            " has no weights. Set model.path to a checkpoint of that shape"
         )
     task = config.task.build(config.seed)
     tokenizer = build_tokenizer(config, task)

@@ -28,6 +28,7 @@ from grre_jax.sampling.memory import device_bytes
 from grre_jax.training import build
 from grre_jax.training.data.pack import BatchShape
 
+SHAPE = Path(__file__).parents[2] / "configs" / "shapes" / "qwen2.5-0.5b"
 # One micro-batch and a vocabulary of one block: the layers are the only loop.
 SMALL = Config(
     name="small",
@@ -114,11 +115,11 @@ def test_a_program_that_the_compiler_finds_no_memory_for():
     assert report.message == "RESOURCE_EXHAUSTED: Used 20.00G of 15.75G hbm."
 
 
-def test_a_published_shape_needs_no_weights_and_does_not_train():
-    source = dataclasses.replace(SMALL.model, path="models/absent", shape="qwen2.5-0.5b")
+def test_a_shape_needs_no_weights_and_does_not_train():
+    source = dataclasses.replace(SMALL.model, path="models/absent", shape=str(SHAPE))
     config = dataclasses.replace(SMALL, model=source, task=TaskConfig("no_such_task"))
     assert abstract.abstract_model(config).config.num_parameters == 494_032_768
-    source = dataclasses.replace(SMALL.model, shape="qwen2.5-0.5b")
+    source = dataclasses.replace(SMALL.model, shape=str(SHAPE))
     with pytest.raises(UsageError, match=r"model\.shape"):
         build.build(dataclasses.replace(SMALL, model=source))
 
