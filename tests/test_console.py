@@ -1,6 +1,5 @@
 """What is printed is printed as it is: rich reads no markup and no emoji codes in it."""
 
-import ast
 import io
 import json
 import sys
@@ -26,16 +25,6 @@ def test_a_console_prints_strings_and_cells_as_they_are():
     table.add_row(ODD)
     console.print(table)
     assert out.getvalue().count(ODD) == 4
-
-
-def test_consoles_are_made_in_one_place():
-    made = []
-    for path in PACKAGE.rglob("*.py"):
-        nodes = ast.walk(ast.parse(path.read_text()))
-        calls = [node.func for node in nodes if isinstance(node, ast.Call)]
-        names = {getattr(call, "id", getattr(call, "attr", "")) for call in calls}
-        made += [path.relative_to(PACKAGE).as_posix()] * ("Console" in names)
-    assert made == ["console.py"]
 
 
 def test_the_list_of_algorithms_has_a_whole_line_for_each(capsys, monkeypatch):

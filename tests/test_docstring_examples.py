@@ -76,9 +76,3 @@ def test_public_names_have_examples():
         if any(line.want and doctest.SKIP not in line.options for line in example.examples)
     }
     assert len(checked & public) >= 30
-
-
-def test_an_example_with_another_result_fails():
-    text = ">>> 1 + 1\n3\n>>> 1 + 2\n3\n"
-    failed, said = run(doctest.DocTestParser().get_doctest(text, {}, "sum", "sum.py", 0))
-    assert failed == 1 and "Expected:\n    3\nGot:\n    2" in said

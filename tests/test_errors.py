@@ -11,7 +11,7 @@ import pytest
 
 from grre_jax import reporting
 from grre_jax.cli import entry
-from grre_jax.errors import naming, system_failure
+from grre_jax.errors import system_failure
 from grre_jax.reporting.loggers import TensorBoardLogger
 from grre_jax.reporting.metrics import MetricsLog
 
@@ -31,13 +31,6 @@ def test_what_libraries_say_of_the_system_in_words():
     for said in (f'RESOURCE_EXHAUSTED: Error writing local file "{file}":', f"write to '{file}':"):
         found = system_failure(ValueError(f"{said} No space left on device [tensorstore_spec=1]"))
         assert "No space left" in found and f"{file}: " in found
-
-
-def test_a_cause_further_down_is_found_and_what_is_no_system_s_is_not():
-    error = KeyError("handler")
-    assert system_failure(error) is None
-    error.__cause__ = OSError(errno.ENOSPC, "No space left on device", "/x/y")
-    assert system_failure(error).startswith("/x/y: No space left")
 
 
 def test_programs_own_errors_keep_their_traceback(monkeypatch):
@@ -77,12 +70,6 @@ def test_a_log_that_cannot_grow_is_named_and_leaves_nothing_open(
         with pytest.raises(OSError):
             opened.close()
         opened.close()
-
-
-def test_a_name_that_is_known_stays(tmp_path):
-    with pytest.raises(OSError) as caught, naming("other"):
-        open(tmp_path / "none")  # noqa: SIM115
-    assert caught.value.filename == str(tmp_path / "none")
 
 
 def test_a_reader_that_goes_ends_a_command_in_silence():

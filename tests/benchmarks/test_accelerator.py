@@ -1,6 +1,5 @@
 """The accelerator in minutes: every part at a tiny size, and what becomes of parts that fail."""
 
-import argparse
 import json
 import sys
 
@@ -85,41 +84,9 @@ def test_a_process_that_ends_leaves_its_finished_cases(imported, ends, statuses,
     assert found[0]["part"] == "some" and words in found[-1].get("reason", "")
 
 
-def test_the_file_has_every_finished_part_and_the_exit_status_tells(
-    accelerator, run, tmp_path, monkeypatch
-):
-    output = tmp_path / "new" / "result.json"
-    states = {"machine": "done", "train": "failed", "decode": "skipped"}
-
-    def launched(command, part, left):
-        assert 0 < left <= 60 and command[-1] == "--part"
-        if part != "machine":
-            assert json.loads(output.read_text())["results"]
-        return [{"machine": {"backend": "cpu"}}, {"part": part, "name": "", "status": states[part]}]
-
-    monkeypatch.setattr(accelerator, "launched", launched)
-    for parts, status in ((["machine"], 0), (["machine", "decode"], 3), (list(states), 1)):
-        done = run("accelerator.py", "--minutes", "1", "--output", str(output), "--parts", *parts)
-        result = json.loads(output.read_text())
-        assert done.returncode == status and result["machine"]["backend"] == "cpu"
-        assert [record["part"] for record in result["results"]] == parts
-
-
 @pytest.mark.slow
 def test_a_part_in_a_process_of_its_own(measured):
     text, result = measured("accelerator.py", *SMALL, "--parts", "machine", "--minutes", "60")
     product, copy = result["results"]
     assert positive(product["flops_per_second"]) and positive(copy["bytes_per_second"])
     assert result["machine"]["cores"] >= 1 and "GFLOP/s" in text
-
-
-@pytest.mark.parametrize(
-    ("gigabytes", "shape", "rows"), [(77, "1.5B", 8), (16.9, "0.5B", 3), (8, "4M", None)]
-)
-def test_the_shape_is_chosen_by_the_memory(accelerator, monkeypatch, gigabytes, shape, rows):
-    monkeypatch.setattr(accelerator, "device_bytes", lambda: gigabytes * 1e9)
-    monkeypatch.setattr(accelerator.jax, "default_backend", lambda: "gpu")
-    found, data = accelerator.fitted(argparse.Namespace(shape=None))
-    assert found == shape
-    if rows:
-        assert data.shape().pack_length == 2048 and data.groups == rows

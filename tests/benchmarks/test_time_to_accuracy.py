@@ -27,17 +27,6 @@ def test_a_completion_is_right_if_it_ended_on_the_answer(peer_run):
     assert (peer_run.prompts, peer_run.answers) == (QUESTIONS["prompts"], QUESTIONS["answers"])
 
 
-def test_a_sum_is_right_if_its_last_number_is(imported, peer_run):
-    sums = imported("chat_sums").task(3, digits=2)
-    question = sums.question(5)
-    answer = question.answer
-    completions = [f"1 + 1 = {answer}.", f"{answer} or 1000", "none"]
-    verdicts = [sums.verify(question, completion) for completion in completions]
-    peer_run.job["sums"] = True
-    found = peer_run.reward(["?"] * 3, completions, [answer] * 3)
-    assert found == [verdict.reward for verdict in verdicts] == [1, 0, 0]
-
-
 def test_steps_are_timed_by_part_without_their_snapshots(peer_run, imported, monkeypatch, tmp_path):
     clock, saved = [0.0], []
     monkeypatch.setattr(imported("peer_rl").time, "perf_counter", lambda: clock[0])
@@ -93,50 +82,3 @@ def test_rounds_that_do_not_reach_a_level_are_counted_apart(race):
     assert record["seconds_to"]["0.95"] == {"reached": 0, "of": 3, "seconds": None}
     assert record["last_accuracy"] == {"low": 0.1, "median": 0.8, "high": 0.9}
     assert record["step_seconds"]["whole"] == {"low": 1, "median": 3, "high": 4}
-
-
-def test_steps_of_our_own_run_come_from_its_log(race, tiny_run):
-    found = race.steps_of(tiny_run)
-    assert len(found) == 8
-    for step in found:
-        whole, reward = step.pop("whole"), step.pop("reward")
-        assert sum(step.values()) == pytest.approx(whole) and 0 <= reward <= 1
-    assert {"sampling", "verification", "training", "rest"} <= found[0].keys()
-
-
-def test_every_arm_runs_in_every_round_and_the_file_is_kept(race, measured, monkeypatch):
-    asked = []
-
-    class Accuracy:
-        def __init__(self, options, start):
-            pass
-
-        def accuracy(self, folder):
-            return 0.25 if folder.name == "start" else int(folder.name[5:]) / 4
-
-    def arm(name, *rest):
-        seed, folder = rest[-2:]
-        asked.append((seed, name, folder.is_dir()))
-        return steps(1, 1, 1, 1) | {"versions": name}
-
-    monkeypatch.setattr(race, "HeldOut", Accuracy)
-    monkeypatch.setattr(race, "make_start", lambda options, folder: folder / "start")
-    monkeypatch.setattr(race, "ours", arm)
-    monkeypatch.setattr(race, "peer", arm)
-    monkeypatch.setattr(race.peers, "environment", lambda folder, name: folder / name)
-    arguments = ("--rounds", "2", "--steps", "4", "--every", "2", "--only", "off-policy,trl")
-    text, result = measured("time_to_accuracy.py", *arguments, "--levels", "0.5")
-    assert asked == [(s, name, True) for s in (0, 1) for name in ("off-policy", "trl")]
-    assert result["start_accuracy"] == 0.25 and result["machine"]["trl"] == "trl"
-    for record, name in zip(result["results"], ("off-policy", "trl"), strict=True):
-        assert record["name"] == name and len(record["rounds"]) == 2
-        assert record["seconds_to"]["0.5"]["seconds"]["median"] == 2
-    assert "s to 50%" in text and "2 of 2" in text
-
-
-def test_a_start_that_has_nothing_to_learn_is_refused(race, run, monkeypatch):
-    known = type("Known", (), {"__init__": lambda *_: None, "accuracy": lambda *_: 0.9})
-    monkeypatch.setattr(race, "HeldOut", known)
-    monkeypatch.setattr(race, "make_start", lambda options, folder: folder)
-    done = run("time_to_accuracy.py", "--only", "on-policy")
-    assert done.returncode == 1 and "--levels" in done.stdout

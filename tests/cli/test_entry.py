@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import grre_jax
-from grre_jax import models, objectives, reporting, rollouts
+from grre_jax import models, objectives, reporting
 from grre_jax.cli.entry import main
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import CharTokenizer
@@ -101,16 +101,6 @@ def test_an_existing_run_is_refused_and_untouched(fails, tiny_run, config_file):
     assert f"run folder {tiny_run} already exists" in fails(2, *words)
     assert "different: seed" in fails(2, *words, "--resume", "--seed", "3")
     assert contents(tiny_run) == before
-
-
-def test_a_damaged_shard_is_named(copy, capsys, fails, config_file, tmp_path, flip):
-    entry = rollouts.read(copy / "rollouts").datasets[0]
-    flip(copy / "rollouts" / entry.name / entry.data_file, 65600)
-    assert main(["rollouts", "verify", str(copy / "rollouts")]) == 1
-    capsys.readouterr()
-    words = ["--run-dir", tmp_path / "new", "--data.path", copy / "rollouts"]
-    assert entry.data_file in fails(1, "train", config_file, *words)
-    assert not (tmp_path / "new").exists()
 
 
 # ---- what is printed, and what is done with a run

@@ -30,12 +30,6 @@ def test_every_option_has_a_meaning_that_is_expanded(command):
             assert helped == set(action.choices), command
 
 
-def test_an_output_is_given_by_output_everywhere():
-    actions = [action for parser in PARSERS.values() for action in parser._actions]
-    named = {word for action in actions for word in action.option_strings}
-    assert "--output" in named and not named & {"--out", "--into", "--output-dir", "--output-file"}
-
-
 @pytest.mark.parametrize("command", ["grre", "grre rollouts"])
 def test_a_list_of_commands_fits_a_screen(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")

@@ -1,7 +1,5 @@
 """`grre rollouts rescore` and `reverify` as they are typed."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,6 @@ from grre_jax import rollouts
 from grre_jax.cli import entry
 from grre_jax.rollouts.tools.rescore import Scorer
 from grre_jax.tasks import CharTokenizer
-from grre_jax.tasks.judging import FAILURES
 from grre_jax.training import policies
 
 from ..groups import text_group
@@ -64,17 +61,6 @@ def test_a_verifier_of_ones_own_runs_in_processes(folder, tmp_path, capsys):
         assert group.judged_rewards.tolist() == [0.5, 0.5]
 
 
-@pytest.mark.parametrize(
-    "word, value",
-    [("training.steps", 3), ("task.name", "arithmetic"), ("task.verify-timeout", 0)],
-)
-def test_wrong_words_of_reverify(folder, tmp_path, capsys, word, value):
-    words = ("--task", "gsm8k", "--output", tmp_path / "out", f"--{word}", value)
-    assert run("reverify", folder, *words) == 2
-    assert word.replace("-", "_") in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
 def test_rescore_finds_its_policy_and_says_what_it_did(folder, tmp_path, capsys, monkeypatch):
     def find(name, *dtypes):
         def zero(groups, temperature):
@@ -103,8 +89,3 @@ def test_tasks_of_a_cluster_score_as_one_process(tiny_run, tmp_path):
     assert [entry.metadata for entry in spread.datasets] == [
         entry.metadata for entry in alone.datasets
     ]
-
-
-def test_the_kinds_of_failure_are_documented():
-    text = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
-    assert all(f"| `{kind}` |" in text for kind in FAILURES)

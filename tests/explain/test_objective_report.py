@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from grre_jax import objectives
-from grre_jax.config import Config, DataConfig, ObjectiveConfig
+from grre_jax.config import Config, DataConfig
 from grre_jax.explain.objective_report import objective_report
 from grre_jax.training.data.plan import Regime
 from grre_jax.training.preflight import moves_without_reward_variance
@@ -55,17 +55,6 @@ def test_groups_of_equal_rewards_move_the_policy_as_reported():
         assert moves == moves_without_reward_variance(objective), objective.name
 
 
-def test_a_loss_of_ones_own():
-    def saturating(x, *, width=0.5):
-        return -x.advantages * width * jax.numpy.tanh(jax.numpy.exp(x.log_ratio) / width)
-
-    report = objective_report(CONFIG, objectives.algorithm(saturating), 1)
-    assert set(report["sources"]) == {"old_logprobs"} and report["left out"] == []
-    assert report["hyperparameters"] == {"width": 0.5}
-    corrected = objectives.algorithm(saturating, correction="tis")
-    assert "correction" in objective_report(CONFIG, corrected, 1)["ratio"]
-
-
 def test_clipping_acts_on_stale_data_alone():
     stored = dataclasses.replace(CONFIG, data=DataConfig(path="p"))
     for config, name, first_stale, said in (
@@ -76,14 +65,6 @@ def test_clipping_acts_on_stale_data_alone():
     ):
         report = objective_report(config, objectives.algorithm(name), first_stale)
         assert said in report["clipping"]
-
-
-def test_stored_log_probs_are_the_source():
-    objective = ObjectiveConfig("tis", {"kl_coef": 0.1}, ("proximal", "reference"))
-    config = dataclasses.replace(CONFIG, data=DataConfig(path="p"), objective=objective)
-    report = objective_report(config, objectives.algorithm("tis", kl_coef=0.1), None)
-    for name in ("prox_logprobs", "ref_logprobs"):
-        assert report["sources"][name] == "stored in the records of p"
 
 
 def test_what_is_left_out():

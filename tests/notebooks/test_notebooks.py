@@ -4,7 +4,6 @@ every run); and what all five install.
 """
 
 import ast
-import importlib.util
 import json
 import os
 from pathlib import Path
@@ -233,45 +232,3 @@ def test_it_is_valid_names_its_setting_and_traces_no_machine(name):
     assert "colab.research.google.com" in first and len(text) < 400_000
     assert all(f"`{parameter}`" in first for parameter in NAMES[name])
     assert not any(trace in text for trace in ("/root/", "/home/", "/tmp/", "Traceback", str(ROOT)))
-
-
-def installed(name, folder, monkeypatch, repository=""):
-    """The commands by which a notebook's second cell would install the package, where it is
-    missing.
-    """
-    commands = []
-
-    class Shell:
-        def system(self, line):
-            commands.append(line.format(**names))
-
-        def run_line_magic(self, magic, line):
-            commands.append(f"{magic} {line}".format(**names))
-
-    folder.mkdir(parents=True)
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
-    names = {"get_ipython": Shell}
-    source = read(name).cells[1].source.replace('REPOSITORY = ""', f'REPOSITORY = "{repository}"')
-    exec(TransformerManager().transform_cell(source), names)
-    return commands
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_it_installs_what_lies_around_it_or_the_copy_that_it_was_told(name, tmp_path, monkeypatch):
-    clone, elsewhere = tmp_path / "grre_jax", "https://github.com/someone/grre_jax"
-    with pytest.raises(RuntimeError, match="REPOSITORY"):
-        installed(name, tmp_path / "alone", monkeypatch)
-    told = installed(name, tmp_path / "told", monkeypatch, repository=elsewhere)
-    clone.mkdir()
-    (clone / "setup.py").touch()
-    inside = installed(name, clone / "notebooks", monkeypatch)
-    cloned = f"git clone --quiet --depth 1 {elsewhere} ./clone"
-    if name in ("derivation", "off_policy"):  # research/ is not installed with the package
-        expected = [cloned, "pip install --quiet ./clone"], ["pip install --quiet .."]
-    elif name == "tpu_gsm8k":  # pip takes clone[tpu], without ./, for a project on PyPI
-        tpu = 'pip install --quiet "./clone[tpu]"'
-        expected = [cloned, tpu], ['pip install --quiet "..[tpu]"']
-    else:
-        expected = [f"pip install --quiet git+{elsewhere}"], ["pip install --quiet .."]
-    assert (told, inside) == expected

@@ -1,4 +1,4 @@
-"""Live against transformers: families beside those of test_models, at random small configurations.
+"""Live against transformers: every family at random small configurations.
 
 GRRE_PARITY_DRAWS is the number of configurations of each family.
 """
@@ -15,6 +15,7 @@ from flax import nnx
 from grre_jax import models, sampling
 from grre_jax.models.checkpoints import export, streaming
 from grre_jax.models.checkpoints.family_table import FAMILIES
+from grre_jax.models.rotary import rope_frequencies
 
 torch = pytest.importorskip("torch", reason="extra parity")
 transformers = pytest.importorskip("transformers", reason="extra parity")
@@ -128,7 +129,33 @@ def qwen3_moe(random, sizes):
     return experts(random, sizes) | width | bias(random, sizes)
 
 
+def llama3(random, sizes):
+    fields = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    given = scaling(random, sizes)
+    if random.integers(2):
+        given["rope_parameters"] |= fields | {"original_max_position_embeddings": 16}
+    return given
+
+
+def qwen(random, sizes):
+    slides = {"use_sliding_window": True} | listed(random, sizes)
+    some = int(random.integers(1, sizes["num_hidden_layers"]))
+    first = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": some}
+    return [{}, slides, first][random.integers(3)] | scaling(random, sizes)
+
+
+def gemma3(random, sizes):
+    caps = {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.0}
+    scale = {"query_pre_attn_scalar": int(random.choice([7, sizes["head_dim"]]))}
+    both = olmo3(random, sizes)
+    return both | scale | [{}, caps][random.integers(2)]
+
+
 DRAWN = {
+    "llama": lambda *a: bias(*a) | llama3(*a),
+    "qwen2": qwen,
+    "qwen3": lambda *a: bias(*a) | qwen(*a),
+    "gemma3_text": gemma3,
     "mistral": lambda *a: window(*a) | scaling(*a),
     "ministral": lambda *a: listed(*a) | scaling(*a),
     "seed_oss": seed_oss,
@@ -152,7 +179,7 @@ DRAWN = {
 
 
 def draw_config(family, seed):
-    random = np.random.default_rng([list(DRAWN).index(family), seed])
+    random = np.random.default_rng([*family.encode(), seed])
     kv = int(random.integers(1, 4))
     heads = kv * int(random.integers(1, 4))
     head_dim = int(random.choice([10, 20]))
@@ -301,4 +328,40 @@ def test_greedy_continuations(theirs, tmp_path):
 
 
 def test_every_family_is_drawn():
-    assert DRAWN.keys() == FAMILIES.keys() - {"llama", "qwen2", "qwen3", "gemma3"}
+    drawn = {name.removesuffix("_text") for name in DRAWN}
+    assert drawn == FAMILIES.keys()
+
+
+@pytest.mark.parametrize("truncate", [True, False])
+@pytest.mark.parametrize("factor, fast, slow", [(4.0, 32, 1), (2.5, 8, 2), (40.0, 3, 3)])
+def test_yarn_frequencies(truncate, factor, fast, slow):
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    fields = {"rope_type": "yarn", "factor": factor, "beta_fast": fast, "beta_slow": slow}
+    fields |= {"original_max_position_embeddings": 256, "truncate": truncate, "rope_theta": 1e4}
+    sizes = dict(hidden_size=64, num_attention_heads=2, num_key_value_heads=2, vocab_size=9)
+    sizes |= dict(num_hidden_layers=1, intermediate_size=8, max_position_embeddings=256)
+    config = transformers.Qwen2Config(**sizes, rope_parameters=fields)
+    frequencies, attention_factor = ROPE_INIT_FUNCTIONS["yarn"](config, device="cpu")
+    ours = models.config_from_dict(sizes | {"model_type": "qwen2", "rope_parameters": fields})
+    found = rope_frequencies(32, 1e4, ours.rope_scaling)
+    np.testing.assert_allclose(found, frequencies.numpy(), rtol=1e-5)
+    assert ours.rope_scaling.attention_factor == pytest.approx(attention_factor)
+
+
+def test_the_text_model_of_gemma_3_with_images(tmp_path):
+    text = dict(vocab_size=41, hidden_size=24, intermediate_size=26, num_hidden_layers=3)
+    text |= dict(num_attention_heads=4, num_key_value_heads=2, head_dim=10, sliding_window=4)
+    vision = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
+    vision |= dict(image_size=28, patch_size=14)
+    config = transformers.Gemma3Config(
+        text_config=text, vision_config=vision, image_token_index=40, mm_tokens_per_image=4
+    )
+    torch.manual_seed(0)
+    model = transformers.Gemma3ForConditionalGeneration(config).float().eval()
+    model.save_pretrained(tmp_path)
+    tokens = np.random.default_rng(0).integers(0, 40, (2, 11))
+    with torch.no_grad():
+        wanted = model(torch.tensor(tokens)).logits.numpy()
+    ours = models.load(tmp_path)
+    np.testing.assert_allclose(ours.logits(ours(tokens)), wanted, atol=1e-4)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from grre_jax.reporting import overview_figure, run_colours
-from grre_jax.reporting.figures import PALETTE, inline_svg, run_style, shown_panels
+from grre_jax.reporting.figures import PALETTE, run_style, shown_panels
 from grre_jax.reporting.metrics import read_metrics
 
 
@@ -20,14 +20,6 @@ def train(*values, **scalars):
         {"step": step, "kind": "train", "reward": value, **scalars}
         for step, value in enumerate(values, start=1)
     ]
-
-
-def test_the_smooth_line_lies_over_the_raw_one_and_follows_a_rise():
-    truth = 1 - np.exp(-np.arange(400) / 100)
-    noisy = truth + 0.1 * np.random.default_rng(0).normal(size=400)
-    raw, line = axis_of(overview_figure({"run": {"train": train(*noisy)}}), "Reward").lines
-    np.testing.assert_array_equal(raw.get_ydata(), noisy)
-    assert np.sqrt(np.mean((line.get_ydata() - truth) ** 2)) < 0.035
 
 
 def test_accuracy_has_its_interval_and_greedy_accuracy_is_dashed(make_run):
@@ -96,11 +88,3 @@ def test_the_panels_are_those_that_the_runs_can_fill():
     assert shown(binary) == "eval.accuracy"
     both = "train.reward eval.accuracy eval.reward train.component_a eval.component_c"
     assert shown(binary, shaped) == both
-
-
-def test_pictures_of_the_page_have_its_colours(make_run):
-    runs = {"run": read_metrics(make_run("run"))}
-    for panel in shown_panels(runs):
-        picture = inline_svg(runs, panel)
-        assert picture.startswith("<svg") and "var(--run-0)" in picture
-        assert PALETTE[0].lower() not in picture

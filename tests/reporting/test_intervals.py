@@ -1,5 +1,3 @@
-import math
-
 import pytest
 from hypothesis import given, strategies as st
 from scipy.stats import binomtest
@@ -57,8 +55,3 @@ def test_the_interval_decides(values, n, change):
     sentence = outcome("accuracy", shares(*values, n=n))
     assert sentence.startswith(f"{change}:")
     assert f"{values[0]:.1%}" in sentence and f"{values[-1]:.1%}" in sentence
-
-
-def test_without_two_evaluations_or_their_intervals_nothing_is_decided():
-    assert outcome("accuracy", shares(0.4)) == ""
-    assert outcome("reward", [Evaluation(i, 0.4, math.nan, math.nan) for i in (0, 1)]) == ""

@@ -101,15 +101,6 @@ def test_tensorboard_has_each_row_once_after_a_kill(tmp_path):
     assert len([path for path in folder.rglob("*") if path.is_file()]) == 1
 
 
-def test_tensorboard_that_read_the_earlier_file_drops_its_rows(tmp_path):
-    train(tmp_path, LoggingConfig(), range(1, 7))
-    (events,) = (tmp_path / "tensorboard").iterdir()
-    before = events.read_bytes()
-    train(tmp_path, LoggingConfig(), [3], {"train": 2})
-    events.write_bytes(before)
-    assert [row[0] for row in shown(tmp_path)] == [1, 2, 3]
-
-
 def test_wandb_gets_names_axes_and_configuration(tmp_path, wandb):
     run = tmp_path / "my-run"
     train(run, LoggingConfig(False, "p"), [3, 4], config={"lr": 1e-3})

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from grre_jax import objectives, reporting
-from grre_jax.reporting.metric_names import METRIC_NAMES, described
+from grre_jax.reporting.metric_names import described
 from grre_jax.reporting.metrics import HEADER
 
 from ..objectives.all_objectives import Together, every_objective
@@ -53,8 +53,3 @@ def test_the_rows_of_a_run_are_explained(tiny_run):
 def test_a_name_finds_its_entry(kind, name, entry):
     found = described(kind, name)
     assert (found and found.name) == entry
-
-
-def test_each_name_has_one_entry():
-    pairs = [(entry.name, kind) for entry in METRIC_NAMES for kind in entry.kinds]
-    assert len(set(pairs)) == len(pairs)

@@ -1,12 +1,10 @@
 import io
-import re
-import time
 
 import pytest
 from rich.console import Console
 
 from grre_jax.reporting import progress
-from grre_jax.reporting.progress import TrainingProgress, print_header
+from grre_jax.reporting.progress import TrainingProgress
 
 SCALARS = {"reward": 0.4123, "clip_fraction": 0.012, "tokens_per_second": 12345.0, "loss": 9.0}
 
@@ -42,10 +40,6 @@ def test_off_a_terminal_lines_come_every_so_many_seconds(monkeypatch, seconds, e
     assert ("accuracy 5.0%  greedy accuracy 100.0%" in text) == (5 in evaluated)
 
 
-def test_what_ends_early_says_where():
-    assert [line.split()[1] for line in run(steps=3).splitlines()] == ["1/10", "3/10"]
-
-
 def test_on_a_terminal_there_is_a_bar():
     text = run(evaluated=(10,), terminal=True)
     for reading in ("\x1b", "10/10", "reward 10", "accuracy 10.0%"):
@@ -65,22 +59,3 @@ def test_messages_and_phases(capsys):
     assert first.split() == ["train", "0/10", "0%", "compiling"]
     assert second == "checkpoint at step 5" and len(rest) == 1 and "sampling" not in rest[0]
     assert capsys.readouterr().out == ""
-
-
-def test_time_left_is_the_pace_since_the_first_update(monkeypatch):
-    now, out = [100.0], io.StringIO()
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-    bar = TrainingProgress(100, start_step=40, console=Console(file=out, width=120))
-    for now[0], step in ((160.0, 41), (164.0, 43)):  # a minute of compilation is not counted
-        bar.update(step)
-    first, last = out.getvalue().splitlines()
-    assert "left" not in first and "left 0:01:54" in last and " 43/100" in last
-
-
-def test_header_lists_fields_in_order_and_leaves_out_none():
-    out = io.StringIO()
-    fields = {"algorithm": "grpo [x]", "devices": None, "learning rate": 5e-4}
-    print_header(fields, title="arithmetic", console=Console(file=out, markup=False))
-    words = re.findall(r"[^\s│┌─┬┐└┴┘]+", out.getvalue())
-    assert words == "arithmetic algorithm grpo [x] learning rate 0.0005".split()

@@ -116,12 +116,6 @@ def test_completions_have_their_numbers_and_are_text(page):
     assert first["class"] == "card best" and others[4]["class"] == "card worst"
 
 
-@pytest.mark.parametrize("completions, shown", [(0, 0), (1, 1), (7, 6), (10**6, 54)])
-def test_the_number_of_completions(run, tmp_path, console, no_picture, completions, shown):
-    path = report([run], tmp_path, completions=completions, console=console)
-    assert len(Found(path).cards()) == shown
-
-
 def test_files_of_one_run(make_run, console):
     folder = make_run("run", steps=20)
     path = report([folder, folder], console=console)  # twice the same run is that run

@@ -1,6 +1,5 @@
 import io
 import json
-import math
 
 import numpy as np
 import pytest
@@ -35,19 +34,6 @@ def test_readings_of_a_run(make_run):
     assert summary["accuracy"][-1].low == last["accuracy_low"]
     assert summary["outcome"].startswith("better")
     json.dumps(json_safe(summary), allow_nan=False)
-
-
-def test_what_a_run_did_not_record_is_absent():
-    summary = summarise("run", "folder", {"train": train({}), "eval": evaluations(0.2)})
-    assert summary["reward_last"] is None and not summary["staleness"] and not summary["outcome"]
-    assert math.isnan(summary["accuracy"][0].low)
-    assert json_safe(summary)["accuracy"] == [{"step": 0, "value": 0.2, "low": None, "high": None}]
-    cells = summary_cells(summary)
-    assert not {"reward last", "staleness (updates)", "greedy accuracy, last"} & set(cells)
-    rows = [row | {"greedy_accuracy": 0.7, "reward": row["accuracy"]} for row in evaluations(0.5)]
-    cells = summary_cells(summarise("", "", {"eval": rows}))
-    assert cells["greedy accuracy, last"] == "70.0%, step 0"
-    assert "reward, last" not in cells  # rewards of 0 and 1 are shown once
 
 
 def test_a_reward_that_is_not_an_accuracy():
