@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from grre_jax.domains import AboveZero, Count, Positive
-from grre_jax.json_files import Tokens
 from grre_jax.models.checkpoints import rope_fields
 
-_SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")
-REQUIRED = (*_SIZES, "num_hidden_layers")
-
+REQUIRED = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"),
+    "num_hidden_layers",
+)
 Names = tuple[str, ...] | None
 NAMES = {"architectures": Names, "model_type": str | None}
-# Domains of the fields that determine a model, in all families; `family_table` has those of each. A
-# `Literal` of one value is an option that the model lacks, at the value that disables it.
-READ = {
-    **NAMES,
-    **dict.fromkeys((*_SIZES, "head_dim"), Positive),
-    **dict.fromkeys(("num_key_value_heads", "max_position_embeddings"), Positive),
-    "num_hidden_layers": Annotated[int, "[1, 10000]"],
-    "rms_norm_eps": AboveZero,
-    "tie_word_embeddings": bool,
-    "attention_bias": bool,
-    **dict.fromkeys(("rope_parameters", "rope_scaling"), dict | None),
-    "rope_theta": AboveZero,
-    "eos_token_id": Tokens,
-    "bos_token_id": Count | None,
+# Domains of fields of several classes. A field without one, which is not mapped to an option of
+# `ModelConfig`, is an option that the models lack: it may have the value that the class has for it.
+DOMAINS = {
+    "hidden_act": Literal["silu", "swish"],
+    "hidden_activation": Literal["gelu_pytorch_tanh"],
     "is_causal": Literal[True],
-    "partial_rotary_factor": rope_fields.RotaryShare,
 }
+# Fields that the classes and the models read without declaring them.
+UNDECLARED = (
+    "head_dim",
+    "rope_theta",
+    "rope_scaling",
+    "partial_rotary_factor",
+    rope_fields.ORIGINAL,
+)
+# Fields that determine options by layer.
+LAYERED = (
+    *("rope_parameters", "layer_types", "sliding_window", "use_sliding_window"),
+    *("max_window_layers", "no_rope_layers", "no_rope_layer_interval", "query_pre_attn_scalar"),
+)
 # Options that the models lack: any value but null, false, 0 and empty ones is refused.
 UNSUPPORTED = (
     "mlp_bias quantization_config per_layer_config auto_map is_encoder_decoder add_cross_attention"

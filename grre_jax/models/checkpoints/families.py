@@ -1,11 +1,13 @@
 """The model families of Hugging Face: config.json to `ModelConfig` and back, names of tensors.
 
-Configurations in the layout of transformers 4 (`rope_theta`, `rope_scaling`, `torch_dtype`) and 5
-(`rope_parameters`, `dtype`) are both read; files are written with both.
+The configuration classes of transformers resolve a file: defaults of absent fields, and the
+layouts of transformers 4 (`rope_theta`, `rope_scaling`) and 5 (`rope_parameters`). Files are
+written in both layouts.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
 from pathlib import Path
@@ -13,10 +15,23 @@ from typing import Any
 
 from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import check, fields_of
+from grre_jax.json_files import Tokens, check, fields_of
 from grre_jax.models.checkpoints import config_fields, rope_fields
 from grre_jax.models.checkpoints.family_table import FAMILIES, Row, model_type
 from grre_jax.models.config import Family, ModelConfig
+
+# Option of `ModelConfig` -> field of config.json, in all families.
+OPTIONS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "num_kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "rms_norm_eps": "rms_norm_eps",
+    "tie_embeddings": "tie_word_embeddings",
+    "max_positions": "max_position_embeddings",
+}
 
 # A model of text and images, of which the text model is read, and where transformers has stored
 # the tensors of the text model.
@@ -113,21 +128,69 @@ def _family(values: dict[str, Any]) -> Family:
     raise ConfigError("architectures and model_type", f"those of one of {supported}", [named, kind])
 
 
-def _layers(values: dict[str, Any], row: Row) -> dict[str, Any]:
+def _resolved(values: dict[str, Any], family: Family) -> Any:
+    """Returns the configuration of transformers.
+
+    Raises:
+        ConfigError: a field is missing, unknown or outside its domain, or has an option that the
+            family lacks here.
+    """
+    from transformers import CONFIG_MAPPING
+
+    row = FAMILIES[family]
+    kind = CONFIG_MAPPING[model_type(family)]
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    domains = {name: config_fields.DOMAINS.get(name, Any) for name in defaults} | row.fields
+    domains |= dict.fromkeys(config_fields.UNDECLARED, Any)
+    check(
+        values,
+        config_fields.UNUSED | domains | config_fields.NAMES,
+        required=config_fields.REQUIRED,
+        unsupported=config_fields.UNSUPPORTED,
+    )
+    mapped = {*OPTIONS.values(), *row.options.values(), row.width}
+    mapped |= {"intermediate_size", *config_fields.LAYERED}
+    given = {}
+    skipped = {*config_fields.HARMLESS, *config_fields.NAMES, *_IDS} - mapped
+    for name in sorted((domains.keys() & values.keys()) - skipped):
+        default = defaults.get(name)
+        others = values[name] != default and bool(values[name] or default)
+        if name not in mapped and domains[name] is Any and name in defaults and others:
+            raise ConfigError(name, f"{default!r}: this family has no other here", values[name])
+        given[name] = copy.deepcopy(values[name])  # transformers changes objects of rotary fields
+    try:
+        return kind(**given, **dict.fromkeys(_IDS))
+    except Exception as error:  # transformers validates values, and computes with them
+        fields = {name: value for name, value in values.items() if name in str(error)}
+        domain = f"what transformers takes ({' '.join(str(error).split())})"
+        raise ConfigError(" and ".join(fields) or "fields", domain, fields or values) from error
+
+
+def _layers(resolved: Any, row: Row) -> dict[str, Any]:
     """Returns the options by layer: which have the sliding window, and which rotate."""
-    count = values["num_hidden_layers"]
-    rotates = (True,) * count
-    if row.rotated == "listed":
-        rotates = _rotates(values, count)
+    count = resolved.num_hidden_layers
     window = None
-    if row.windows != "chosen" or values.get("use_sliding_window"):
-        window = values.get("sliding_window")
-    slides = _slides(values, row, rotates, window)
-    if row.rotated == "sliding" and window:
-        rotates = slides
+    if getattr(resolved, "use_sliding_window", True):
+        window = getattr(resolved, "sliding_window", None)
+    kinds = getattr(resolved, "layer_types", None)
+    slides = (bool(window),) * count
+    if kinds is not None:
+        if len(kinds) != count or not {rope_fields.FULL, rope_fields.SLIDING}.issuperset(kinds):
+            kind = f"{rope_fields.FULL} or {rope_fields.SLIDING}"
+            domain = f"{kind} for each of num_hidden_layers={count} layers"
+            raise ConfigError("layer_types", domain, kinds)
+        slides = tuple(kind == rope_fields.SLIDING for kind in kinds)
     if any(slides) and not window:
         field = "sliding_window and use_sliding_window"
-        raise ConfigError(field, "a window for the layers with sliding_attention", None)
+        raise ConfigError(field, "a window for the layers with sliding_attention", window)
+    rotates = (True,) * count
+    if row.rotated == "listed":
+        rotates = tuple(map(bool, resolved.no_rope_layers))
+        if len(rotates) != count:
+            domain = f"one flag for each of num_hidden_layers={count} layers"
+            raise ConfigError("no_rope_layers", domain, resolved.no_rope_layers)
+    elif row.rotated == "sliding" and window:
+        rotates = slides
     return {
         "sliding_window": window if any(slides) else 0,
         "sliding_layers": slides if any(slides) else (),
@@ -135,45 +198,30 @@ def _layers(values: dict[str, Any], row: Row) -> dict[str, Any]:
     }
 
 
-def _rotates(values: dict[str, Any], count: int) -> tuple[bool, ...]:
-    given = values.get("no_rope_layers")
-    if given is None:
-        return tuple(bool((i + 1) % values["no_rope_layer_interval"]) for i in range(count))
-    if len(given) != count:
-        domain = f"one flag for each of num_hidden_layers={count} layers"
-        raise ConfigError("no_rope_layers", domain, given)
-    return tuple(map(bool, given))
+def _rotary(resolved: Any, row: Row, slides: bool) -> dict[str, Any]:
+    """Returns the options of the rotary embedding."""
+    rope = checked("rope_parameters", dict, resolved.rope_parameters)
+    prefix = "rope_parameters."
+    local_theta = 0.0
+    if row.layered:
+        kinds = (rope_fields.FULL, rope_fields.SLIDING)
+        check(rope, dict.fromkeys(kinds, dict), prefix, required=kinds)
+        local_theta, _ = rope_fields.read(rope[kinds[1]], f"{prefix}{kinds[1]}.", ())
+        rope = rope[kinds[0]]
+        prefix = f"{prefix}{kinds[0]}."
+    theta, scaling = rope_fields.read(rope, prefix, row.scalings)
+    share = rope.get(rope_fields.PARTIAL)
+    if share not in (None, 1) and not row.partial:
+        raise ConfigError(rope_fields.PARTIAL, "1: this family rotates whole heads", share)
+    return {
+        "rope_theta": theta,
+        "rope_scaling": scaling,
+        "local_rope_theta": local_theta if slides else 0.0,
+        "rotary_share": 1.0 if share is None else share,
+    }
 
 
-def _slides(
-    values: dict[str, Any], row: Row, rotates: tuple[bool, ...], window: int | None
-) -> tuple[bool, ...]:
-    """Returns one flag per layer, by layer_types or as the family does without it."""
-    count = len(rotates)
-    kinds = values.get("layer_types")
-    full = "full_attention"
-    sliding = "sliding_attention"
-    if kinds is not None:
-        allowed = {full} if row.windows == "none" else {full, sliding}
-        if row.windows == "all":
-            allowed = {sliding if window else full}
-        if len(kinds) != count or not allowed.issuperset(kinds):
-            domain = f"{' or '.join(sorted(allowed))} for each of num_hidden_layers={count} layers"
-            raise ConfigError("layer_types", domain, kinds)
-        return tuple(kind == sliding for kind in kinds)
-    pattern = values.get("sliding_window_pattern", 0)
-    if row.rotated == "sliding" and window and (isinstance(pattern, str) or not pattern):
-        domain = f"layer_types for each of num_hidden_layers={count} layers beside it"
-        raise ConfigError("sliding_window_pattern", domain, pattern)
-    if row.windows == "chosen":
-        # Qwen's last layers; SmolLM3's that do not rotate.
-        first = values.get("max_window_layers", 0)
-        by_rotation = row.rotated == "listed"
-        chosen = (not rotates[i] if by_rotation else i >= first for i in range(count))
-        return tuple(bool(window) and one for one in chosen)
-    if row.windows == "none" or (not window and not pattern):
-        return (False,) * count
-    return tuple(not pattern or bool((i + 1) % pattern) for i in range(count))
+_IDS = ("eos_token_id", "bos_token_id", "pad_token_id")
 
 
 def _special_ids(values: dict[str, Any], generation: dict[str, Any] | None) -> dict[str, Any]:
@@ -181,8 +229,8 @@ def _special_ids(values: dict[str, Any], generation: dict[str, Any] | None) -> d
     found: dict[str, Any] = {}
     for field in ("eos_token_id", "bos_token_id"):
         ids = (generation or {}).get(field)
-        ids = values.get(field) if ids is None else ids
-        found[field] = [] if ids is None else [ids] if isinstance(ids, int) else ids
+        ids = checked(field, Tokens, values.get(field) if ids is None else ids)
+        found[field] = [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
         if any(i >= values["vocab_size"] for i in found[field]):
             raise ConfigError(field, f"token ids below vocab_size={values['vocab_size']}", ids)
     bos = found["bos_token_id"]
@@ -219,53 +267,26 @@ def config_from_dict(
             values = _text_values(values)
         family = _family(values)
         row = FAMILIES[family]
-        stored = check(
-            values,
-            config_fields.UNUSED | config_fields.READ | row.fields,
-            required=config_fields.REQUIRED,
-            unsupported=config_fields.UNSUPPORTED,
-        )
-        for alias, field in row.aliases.items():
-            if alias in stored and stored.setdefault(field, stored[alias]) != stored[alias]:
-                raise ConfigError(alias, f"{field}={stored[field]}, or none", stored[alias])
-        values = row.defaults | stored
-        heads = values["num_attention_heads"]
-        head_dim = values.get("head_dim") or max(1, values["hidden_size"] // heads)
-        layers = _layers(values, row)
-        layered = row.local_theta > 0
-        theta, scaling, local_theta = rope_fields.read(
-            stored, layered=layered, theta=row.theta, local_theta=row.local_theta
-        )
-        if scaling is not None and scaling.kind not in row.scalings:
-            raise ConfigError("rope_type", "default: this family has no other here", scaling.kind)
-        query_scale = values.get("query_pre_attn_scalar", 0)
-        options = {
-            option: values[field]
-            for option, field in row.options.items()
-            if values.get(field) is not None
-        }
-        return ModelConfig(
-            vocab_size=values["vocab_size"],
-            hidden_size=values["hidden_size"],
-            intermediate_size=values[row.width],
-            num_layers=values["num_hidden_layers"],
-            num_heads=heads,
-            num_kv_heads=values.get("num_key_value_heads") or heads,
-            head_dim=head_dim,
-            rope_theta=theta,
-            rms_norm_eps=values.get("rms_norm_eps", 1e-6),
-            tie_embeddings=values.get("tie_word_embeddings", False),
-            rope_scaling=scaling,
-            query_scale=0.0 if query_scale == head_dim else query_scale,
-            local_rope_theta=local_theta if layers["sliding_layers"] else 0.0,
-            rotary_share=rope_fields.rotary_share(stored, row.share),
-            max_positions=values["max_position_embeddings"],
-            family=family,
-            **layers,
-            **options,
-            **_special_ids(values, generation),
-            **row.fixed,
-        )
+        resolved = _resolved(values, family)
+        fields = OPTIONS | {"intermediate_size": row.width} | row.options
+        found = {option: getattr(resolved, field, None) for option, field in fields.items()}
+        options = {option: value for option, value in found.items() if value is not None}
+        heads = options["num_heads"]
+        options.setdefault("num_kv_heads", heads)
+        options.setdefault("head_dim", max(1, options["hidden_size"] // max(1, heads)))
+        options |= _layers(resolved, row)
+        options |= _rotary(resolved, row, any(options["sliding_layers"]))
+        query_scale = getattr(resolved, "query_pre_attn_scalar", 0)
+        if query_scale != options["head_dim"]:
+            options["query_scale"] = query_scale
+        try:
+            return ModelConfig(
+                family=family, **options, **_special_ids(values, generation), **row.fixed
+            )
+        except ConfigError as error:
+            fields |= {"rotary_share": rope_fields.PARTIAL, "query_scale": "query_pre_attn_scalar"}
+            name = fields.get(error.field, error.field)
+            raise ConfigError(name, error.domain, error.value) from error
 
 
 def _check_expressible(config: ModelConfig, values: dict[str, Any], architecture: str) -> None:
@@ -302,30 +323,21 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
     values: dict[str, Any] = {
         "architectures": [row.architecture],
         "model_type": model_type(config.family),
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden_size,
-        **dict.fromkeys(("intermediate_size", row.width), config.intermediate_size),
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_dim,
-        **{f: activation for f in ("hidden_act", "hidden_activation") if f in row.fields},
-        "rms_norm_eps": config.rms_norm_eps,
-        **rope_fields.write(config, layered=row.local_theta > 0, partial=row.share is not None),
-        "max_position_embeddings": config.max_positions,
-        "tie_word_embeddings": config.tie_embeddings,
+        "intermediate_size": config.intermediate_size,
+        row.activation: activation,
+        **rope_fields.write(config, layered=row.layered, partial=row.partial),
         "bos_token_id": config.bos_id,
         "eos_token_id": eos[0] if len(eos) == 1 else eos or None,
         "torch_dtype": dtype,
         "dtype": dtype,
         **row.written,
     }
-    for option, field in row.options.items():
+    for option, field in (OPTIONS | {"intermediate_size": row.width} | row.options).items():
         value = getattr(config, option)
         # Caps are 0 here and null there for none.
         values[field] = None if value == 0 and not isinstance(value, bool) else value
     values |= _written_layers(config, row)
-    if "query_pre_attn_scalar" in row.fields:
+    if row.activation == "hidden_activation":
         values["query_pre_attn_scalar"] = int(config.query_scale or config.head_dim)
     _check_expressible(config, values, row.architecture)
     return values
@@ -337,16 +349,11 @@ def _written_layers(config: ModelConfig, row: Row) -> dict[str, Any]:
     values: dict[str, Any] = {"no_rope_layers": rotates} if row.rotated == "listed" else {}
     if row.windows == "none":
         return values
-    if row.windows == "all":
-        return values | {"sliding_window": config.sliding_window or None}
     if row.windows == "chosen":
         values |= {"use_sliding_window": any(slides)}
-        if not any(slides):
-            return values
-        if "max_window_layers" in row.fields:
-            # For versions before layer_types, which had the first layer that slides instead.
-            values |= {"max_window_layers": slides.index(True)}
-    kinds = ["sliding_attention" if one else "full_attention" for one in slides]
+    if row.windows == "all" or (row.windows == "chosen" and not any(slides)):
+        return values | {"sliding_window": config.sliding_window or None}
+    kinds = [rope_fields.SLIDING if one else rope_fields.FULL for one in slides]
     # transformers requires a window even if no layer slides, but of an EXAONE 4 that rotates.
     window = config.sliding_window or config.max_positions
     if row.rotated == "sliding" and not any(slides) and all(rotates):
