@@ -35,7 +35,6 @@ class SamplerCall:
         routes: record the experts of every token.
 
     Attributes:
-        steps: decode steps made so far, a completion's first token included.
         shape: sizes that the programs are compiled for.
         columns: tokens that a slot's ring buffer has room for now.
         prompt_routes: the indices of prompts that were prefilled together, [shards, some], and the
@@ -60,7 +59,7 @@ class SamplerCall:
             raise ValueError(f"cache_dtype: expected {domain}, got {cache_dtype!r}")
         if max_concurrent is not None:
             max_concurrent = whole("max_concurrent", max_concurrent, 1)
-        self.weights, self.batch, self.distribution, self.steps = weights, batch, distribution, 0
+        self.weights, self.batch, self.distribution = weights, batch, distribution
         self.shape = call_shape(
             shards=batch.shards,
             prompts=batch.prompts_per_shard,
@@ -101,7 +100,6 @@ class SamplerCall:
             )
             yield trace
             report, first = jax.device_get(report), False
-            self.steps += int(report.steps)
             free = np.array(report.free)
             if not report.busy and not (self._left > 0).any():
                 return

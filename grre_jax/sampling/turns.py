@@ -228,7 +228,8 @@ def sample_trajectories(
     if not openings:
         return iter(())
     starts, room = _starts(openings, weights.model.config, prompt_tokens, key)
-    call = _Call(weights, starts, respond, limits, params, eos_ids, decode, wait)
+    ends = padded_ends(weights.model.config.eos_ids if eos_ids is None else eos_ids)
+    call = _Call(weights, starts, respond, limits, params, decode, ends, wait)
     call.allocate(rows, slots, room, cache_dtype or str(weights.dtype))
     return call.trajectories()
 
@@ -346,16 +347,20 @@ class _Call:
         respond: Respond,
         limits: Limits,
         params: SamplingParams,
-        eos_ids: Sequence[int] | None,
         decode: Callable[[list[int]], str] | None,
+        eos: Int[Array, " ends"],
         wait: bool,
     ):
-        self.weights, self.starts, self.respond = weights, starts, respond
-        self.limits, self.params, self.wait = limits, params, wait
+        self.weights = weights
         self.config = weights.model.config
-        self.eos = padded_ends(self.config.eos_ids if eos_ids is None else eos_ids)
+        self.starts = starts
+        self.respond = respond
+        self.limits = limits
+        self.params = params
         self.stops = StopStrings(params.stop, decode) if decode else None
         self.distribution = SamplingDistribution.of(params)
+        self.eos = eos
+        self.wait = wait
         self.waiting: list[tuple[futures.Future, _Shard, _Running]] = []
 
     def allocate(self, rows: int, slots: int, prompt_tokens: int, dtype: str) -> None:

@@ -176,7 +176,7 @@ class Explorer:
         """
         with self.watch("weights"), meshes.use(self.mesh):
             model = nnx.merge(self.graph, params)
-            return jax.block_until_ready(sampling.prepared(model, self.config.weight_dtype))
+            return jax.block_until_ready(sampling.prepared(model))
 
     def sample(
         self,

@@ -76,8 +76,6 @@ def test_a_group_holds_what_was_asked_and_sampled(explorer, drawn, groups):
     assert reasons == {"stop", "length"} and len({group.group_id for group in groups}) == 10
     for options in ({"attempt": 1}, {"purpose": Purpose.EVALUATE}):
         assert [g.texts for g in drawn(**options)] != [g.texts for g in groups]
-    config = dataclasses.replace(explorer.config, weight_dtype="int8")
-    assert drawn(1, config=config)[0].engine.endswith("int8")
 
 
 def test_stop_strings_cut_texts_before_they_are_judged(explorer, drawn, groups):
