@@ -37,7 +37,7 @@ from grre_jax.sampling.distributions.distribution import SamplingDistribution
 from grre_jax.sampling.prompt_batch import bucket, of_kind, pad_prompts, padded_ends, whole
 from grre_jax.sampling.sampler import check_decode
 from grre_jax.sampling.stop_strings import StopStrings
-from grre_jax.sampling_params import CACHE_DTYPES, SamplingParams
+from grre_jax.sampling_params import SamplingParams
 
 STEPS = 32  # most decode steps between two looks at the answers
 # Slots per row if not given: three of four trajectories may wait for their environments.
@@ -213,9 +213,6 @@ def sample_trajectories(
         1 done [1 1 1 0 0 1 1 1]
     """
     check_decode(params, decode)
-    if cache_dtype not in (None, *CACHE_DTYPES):
-        domain = " or ".join(CACHE_DTYPES)
-        raise ValueError(f"cache_dtype: expected {domain}, got {cache_dtype!r}")
     if jax.process_count() > 1 and meshes.current() is not None:
         raise ValueError(
             "trajectories cannot be sampled on a mesh of several processes, whose environments"
@@ -224,13 +221,14 @@ def sample_trajectories(
     rows = whole("rows", rows, 1)
     slots = SLOTS_PER_ROW * rows if slots is None else whole("slots", slots, rows)
     weights = model if isinstance(model, Weights) else prepared(model)
+    cache_dtype = weights.cache_dtype(cache_dtype)
     openings = [opening for opening in openings if len(opening.samples)]
     if not openings:
         return iter(())
     starts, room = _starts(openings, weights.model.config, prompt_tokens, key)
     ends = padded_ends(weights.model.config.eos_ids if eos_ids is None else eos_ids)
     call = _Call(weights, starts, respond, limits, params, decode, ends, wait)
-    call.allocate(rows, slots, room, cache_dtype or str(weights.dtype))
+    call.allocate(rows, slots, room, cache_dtype)
     return call.trajectories()
 
 
