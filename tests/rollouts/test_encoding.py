@@ -39,7 +39,7 @@ def test_tfds_lays_the_record_out_in_the_same_way(make_group):
     group = make_group(4)
     spec = encoding.features()
     parsed = spec.deserialize_example_np(encoding.encode(group))
-    assert set(parsed) == {name for name, _, _ in encoding.FIELDS} | {encoding.CHECKSUM}
+    assert set(parsed) == {name for name, _ in encoding.FIELDS} | {encoding.CHECKSUM}
     assert group_of_tfds(parsed) == group
     serializer = example_serializer.ExampleSerializer(spec.get_serialized_info())
     assert encoding.decode(serializer.serialize_example(spec.encode_example(parsed))) == group
@@ -49,7 +49,7 @@ def test_any_changed_value_fails_the_checksum(make_group):
     from tensorflow_datasets.proto import tf_example_pb2
 
     data = encoding.encode(make_group(4))
-    for name, kind, _ in encoding.FIELDS:
+    for name, kind in encoding.FIELDS:
         changed, without = (tf_example_pb2.Example.FromString(data) for _ in range(2))
         if kind == "int64":
             changed.features.feature[name].int64_list.value[0] += 1
@@ -85,7 +85,7 @@ def test_a_record_of_schema_1_0_still_reads(make_group, monkeypatch):
     added |= dict.fromkeys(("turn_tokens", "turn_texts", "turn_rewards"))
     with monkeypatch.context() as older:
         fields = tuple(field for field in encoding.FIELDS if field[0] not in added)
-        contents = {name: encoding._contents(group)[name] for name, _, _ in fields}
+        contents = {name: encoding._contents(group)[name] for name, _ in fields}
         older.setattr(encoding, "FIELDS", fields)
         older.setattr(encoding, "_contents", lambda group: contents)
         data = encoding.encode(group)

@@ -3,7 +3,6 @@ import random
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import pytest
 
@@ -116,7 +115,7 @@ def test_every_flipped_bit_is_found_and_intact_groups_are_read(folder, flip, mak
 
 
 def test_threads_share_a_reader_with_few_open_files(folder, make_group, monkeypatch):
-    monkeypatch.setattr("grre_jax.rollouts.storage.shards.OPEN_FILES", 1)
+    monkeypatch.setattr("grre_jax.rollouts.storage.OPEN_FILES", 1)
     reader = rollouts.read(folder)
     groups = [make_group(number, version=number // 4) for number in range(12)]
 
@@ -125,17 +124,14 @@ def test_threads_share_a_reader_with_few_open_files(folder, make_group, monkeypa
         return all(reader[number] == groups[number] for number in draw.choices(range(12), k=100))
 
     with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(run, range(4))) and len(reader._shards._open) == 1
+        assert all(pool.map(run, range(4)))
+        assert reader.storage._opened.cache_info().currsize == 1
 
 
-def test_threads_that_ask_for_places_while_the_folder_grows_find_each_group_once(
-    tmp_path, folder, monkeypatch
-):
+def test_threads_that_ask_for_places_while_the_folder_grows_find_each_group_once(tmp_path, folder):
     entries = listed(folder, 200)
     (tmp_path / "grows").mkdir()
     reader = rollouts.read(tmp_path / "grows")
-    come = SimpleNamespace(new=lambda: [entries[len(reader.datasets)]])  # one at a time
-    monkeypatch.setattr(reader, "_tail", come)
     over = threading.Event()
 
     def ask():
@@ -148,7 +144,8 @@ def test_threads_that_ask_for_places_while_the_folder_grows_find_each_group_once
         for _ in range(3):
             pool.submit(ask)
         try:
-            for _ in entries:
+            for entry in entries:
+                manifest.append(tmp_path / "grows", entry)
                 reader.refresh()
         finally:
             over.set()
@@ -169,3 +166,18 @@ def test_what_was_just_sealed_is_read_once_from_memory_and_then_from_the_disk(
     assert list(reader)[12:] == groups and reader[12] is not groups[0]
     reader.keep(name, groups)  # there is room again
     assert reader[12] is groups[0]
+
+
+def test_a_damaged_line_hides_nothing_from_a_reader_that_goes_on(tmp_path, folder, flip):
+    (tmp_path / "grows").mkdir()
+    reader = rollouts.read(tmp_path / "grows")
+    manifest.append(tmp_path / "grows", *listed(folder, 3))
+    path = tmp_path / "grows" / manifest.FILENAME
+    lines = path.read_bytes().splitlines(keepends=True)
+    flip(path, len(lines[0]) + 9)
+    for _ in range(2):
+        with pytest.raises(manifest.CorruptManifest, match="line 2:"):
+            reader.refresh()
+    path.write_bytes(lines[0] + lines[2])  # as the message says
+    assert reader.refresh() == 2
+    assert [one.name for one in reader.datasets] == ["d0", "d2"]

@@ -41,7 +41,6 @@ def test_text_only_group_has_the_defaults_of_unknown_origin():
         ("turn_counts", [4]),
         ("turn_tokens", [0, 1, 2]),
         ("turn_tokens", [0, 1, 3, 2, 0, 1, 2, 3]),
-        ("turn_texts", [0, 1, 2, 4, 0, 1, 2, 3]),
         ("turn_rewards", [0, float("nan"), 0, 0]),
         ("environment", 1),
         ("routes", [1, 2, 3]),

@@ -9,17 +9,11 @@ from grre_jax import rollouts
 from grre_jax.errors import UsageError
 
 
-def ids(folder):
-    return [group.group_id for group in rollouts.read(folder)]
-
-
 def test_merge_keeps_groups_order_and_provenance(folder, tmp_path, make_group):
     other = tmp_path / "other"
     metadata = {"contains": ["gsm8k/test"], "task": "gsm8k"}
     rollouts.write(other, [make_group(-1, version=-1)], writer="import", metadata=metadata)
-    report = rollouts.merge([folder, other, folder], tmp_path / "m")
-    assert (report.groups, report.read, report.datasets) == (13, 25, 4)
-    merged = rollouts.read(tmp_path / "m")
+    merged = rollouts.merge([folder, other, folder], tmp_path / "m")
     assert list(merged) == [*rollouts.read(folder), *rollouts.read(other)]
     assert [entry.policy_version for entry in merged.datasets] == [0, 1, 2, -1]
     assert [entry.writer for entry in merged.datasets] == ["sampler"] * 3 + ["import"]
@@ -33,8 +27,10 @@ def test_merge_keeps_groups_order_and_provenance(folder, tmp_path, make_group):
 def test_small_data_sets_of_one_source_become_one(tmp_path, make_group):
     for position in range(5):
         rollouts.write(tmp_path / "r", [make_group(position)], writer="w")
-    assert rollouts.merge([tmp_path / "r"], tmp_path / "one").datasets == 1
-    assert ids(tmp_path / "one") == [f"g{i}" for i in range(5)]
+    one = rollouts.merge([tmp_path / "r"], tmp_path / "one")
+    assert len(one.datasets) == 1 and [group.group_id for group in one] == [
+        f"g{i}" for i in range(5)
+    ]
 
 
 def test_a_folder_that_holds_something_is_not_written_to(folder, tmp_path):
@@ -45,15 +41,12 @@ def test_a_folder_that_holds_something_is_not_written_to(folder, tmp_path):
             rollouts.merge([folder], into)
 
 
-def test_damage_stops_a_copy_or_is_left_out_and_reported(folder, tmp_path):
+def test_damage_stops_a_copy(folder, tmp_path):
     entry = rollouts.read(folder).datasets[1]
     (folder / entry.name / entry.data_file).write_bytes(b"")
     with pytest.raises(rollouts.CorruptShard):
         rollouts.merge([folder], tmp_path / "m")
     assert not (tmp_path / "m").exists()  # all or nothing
-    report = rollouts.merge([folder], tmp_path / "m", skip_damaged=True)
-    assert report.groups == 8 and len(report.damaged) == 4
-    assert ids(tmp_path / "m") == [f"g{i}" for i in (0, 1, 2, 3, 8, 9, 10, 11)]
 
 
 MEMORY = """
@@ -61,22 +54,17 @@ import json, sys, tracemalloc
 from concurrent import futures
 from pathlib import Path
 from grre_jax import rollouts
-from grre_jax.rollouts.tools.exchange import exporters
 from grre_jax.tasks.datasets import stored_records
 from tests.groups import stored_group
 
-exporters.ROWS_AT_ONCE = stored_records.ROWS_AT_ONCE = 4
+stored_records.ROWS_AT_ONCE = 4
 # How many buffers of 256 KiB a data set's digests have at once depends on the machine's load.
 threads = futures.ThreadPoolExecutor
 futures.ThreadPoolExecutor = lambda count: threads(1)
 STEPS = {
     "merge": lambda place: rollouts.merge([place / "r"], place / "m"),
     "jsonl": lambda place: rollouts.export(place / "r", place / "e.jsonl"),
-    "parquet": lambda place: rollouts.export(place / "r", place / "e.parquet"),
     "import": lambda place: rollouts.import_rows("jsonl", place / "e.jsonl", place / "i"),
-    "import parquet": lambda place: rollouts.import_rows(
-        "parquet", place / "e.parquet", place / "p"
-    ),
     "verify": lambda place: rollouts.verify(place / "r"),
 }
 peaks = []

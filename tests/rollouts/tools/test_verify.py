@@ -2,7 +2,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.rollouts import manifest
-from grre_jax.rollouts.storage.local import INCOMPLETE
+from grre_jax.rollouts.storage import INCOMPLETE
 
 
 def test_an_intact_folder(folder):

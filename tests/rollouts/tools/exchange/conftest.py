@@ -8,7 +8,7 @@ from grre_jax.rollouts.tools.exchange import importers
 def drain(folder, datasets):
     """Takes in data sets without writing them; what a record holds is what was to be written."""
     for dataset in datasets:
-        writer.provenance_of(dataset)
+        writer._provenance(dataset)
         for group in dataset.groups:
             group.validate()
             assert encoding.decode(encoding.encode(group)).num_completions == group.num_completions

@@ -83,6 +83,6 @@ def test_types_that_json_has_not_are_kept_or_refused(tmp_path):
     for name, kept in (("map", {"a": 1.0}), ("date", "1970-01-01 00:00:00"), ("bytes", None)):
         path = tmp_path / f"{name}.parquet"
         pyarrow.parquet.write_table(row.append_column(name, columns[name]), path)
-        with nullcontext() if kept else pytest.raises(DataError, match=f"{path.name}, row 1"):
+        with nullcontext() if kept else pytest.raises(DataError, match="field extra"):
             rollouts.import_rows("parquet", path, tmp_path / name)
             assert rollouts.read(tmp_path / name)[0].extra == {name: kept}
