@@ -15,7 +15,7 @@ def run():
 
 
 def test_look_and_verify(folder, run, capsys, flip):
-    assert run("info", folder, "--last", 1) == run("verify", folder) == 0
+    assert run("info", folder) == run("verify", folder) == 0
     assert run("show", folder, "--count", 1, "--where", "position == 4") == 0
     assert "g4" in capsys.readouterr().out
     entry = rollouts.read(folder).datasets[1]

@@ -46,11 +46,6 @@ def test_a_group_whose_text_does_not_say_its_tokens_is_not_tokenised_anew(tmp_pa
     assert read_tokenised(rollouts.read(tmp_path / TOKENIZER.fingerprint), 0, TOKENIZER) == group
 
 
-def test_text_that_the_tokenizer_cannot_say_names_its_group():
-    with pytest.raises(DataError, match="group g0 .*'x'"):
-        tokenised(text_group(0, texts=("x", "3")), TOKENIZER)
-
-
 @pytest.mark.parametrize(
     ("lengths", "limits", "fits", "named"),
     [

@@ -24,15 +24,6 @@ def test_merge_keeps_groups_order_and_provenance(folder, tmp_path, make_group):
     assert len(rollouts.read(tmp_path / "mm").datasets[3].metadata["history"]) == 2
 
 
-def test_small_data_sets_of_one_source_become_one(tmp_path, make_group):
-    for position in range(5):
-        rollouts.write(tmp_path / "r", [make_group(position)], writer="w")
-    one = rollouts.merge([tmp_path / "r"], tmp_path / "one")
-    assert len(one.datasets) == 1 and [group.group_id for group in one] == [
-        f"g{i}" for i in range(5)
-    ]
-
-
 def test_a_folder_that_holds_something_is_not_written_to(folder, tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "note").touch()

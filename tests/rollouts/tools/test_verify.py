@@ -1,18 +1,10 @@
-import pytest
-
 from grre_jax import rollouts
 from grre_jax.rollouts import manifest
 from grre_jax.rollouts.storage import INCOMPLETE
 
 
-def test_an_intact_folder(folder):
-    report = rollouts.verify(folder)
-    assert report.ok and (report.datasets, report.groups, report.intact_groups) == (3, 12, 12)
-
-
-@pytest.mark.parametrize("name", ["features.json", "dataset_info.json", "metadata.json"])
-def test_a_damaged_description_is_found_and_its_groups_are_intact(folder, flip, name):
-    path = folder / rollouts.read(folder).datasets[2].name / name
+def test_a_damaged_description_is_found_and_its_groups_are_intact(folder, flip):
+    path = folder / rollouts.read(folder).datasets[2].name / "features.json"
     for damage in (lambda: flip(path, 20), path.unlink):
         damage()
         report = rollouts.verify(folder)

@@ -121,9 +121,9 @@ def import_rows(
         ...     print(group.texts, group.rewards)
         ['2', '3'] [1. 0.]
     """
-    fields = _checked_mapping(FORMATS[kind] | dict(mapping or {}))
-    column = fields.pop("group", "")
-    names = _column_names(fields)
+    mapping = FORMATS[kind] | dict(mapping or {})
+    names = _column_names(mapping)
+    column = mapping.get("group") or ""
     path = Path(path).expanduser()
     source = _source(path, kind)
     provenance = {"task": task, "contains": list(contains)}
@@ -182,20 +182,16 @@ def _former(exported: Any, source: dict[str, Any], contains: tuple[str, ...]) ->
     return about
 
 
-def _checked_mapping(mapping: dict[str, Any]) -> dict[str, Any]:
-    """Returns a mapping whose fields and columns are those of a row."""
-    fields = (*rows.FIELDS, *rows.COMPLETION_FIELDS, "completions", "group")
-    domains: dict[str, Any] = dict.fromkeys(fields, str | None)
-    named = {ALIASES.get(field, field): column for field, column in mapping.items()}
-    return json_files.check(named, domains, "mapping.")
-
-
-def _column_names(fields: dict[str, str | None]) -> dict[str, str]:
+def _column_names(mapping: Mapping[str, Any]) -> dict[str, str]:
     """Returns the field that each column is, "" for none, from the column of each field."""
+    known = (*rows.FIELDS, *rows.COMPLETION_FIELDS, "completions", "group")
+    fields = {ALIASES.get(field, field): column for field, column in mapping.items()}
+    json_files.check(fields, dict.fromkeys(known, str | None), "mapping.")
+    fields.pop("group", None)
     names = {alias: field for alias, field in ALIASES.items() if field not in fields}
     names |= dict.fromkeys(fields, "")  # a column of a mapped field's own name is something else
-    columns = {column: field for field, column in fields.items() if column is not None}
-    if len(columns) < sum(column is not None for column in fields.values()):
+    columns = {column: field for field, column in fields.items() if column}
+    if len(columns) < len(list(filter(None, fields.values()))):
         raise ConfigError("mapping", "a column of its own for each field", fields)
     return names | columns
 

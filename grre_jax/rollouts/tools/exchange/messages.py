@@ -37,9 +37,7 @@ def texts(fields: dict[str, Any], tokenizer: "Tokenizer | None") -> dict[str, An
             policy generated.
     """
     has_tokens = "tokens" in fields
-    given = fields
-    if has_tokens and tokenizer is not None:
-        given = _decoded(fields, tokenizer) | fields
+    given = _decoded(fields, tokenizer) | fields if has_tokens and tokenizer else fields
     prompt = _text("prompt", given.get("prompt"))
     numbered = enumerate(checked("texts", list, given.get("texts")))
     completions = [_text(f"completions[{k}].text", text) for k, text in numbered]

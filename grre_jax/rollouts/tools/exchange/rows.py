@@ -34,6 +34,8 @@ PER_COMPLETION = {
     "source": "sources",
     "is_expert": "is_expert",
 }
+# Values of completions that lack a field which others have.
+ABSENT = {"finish_reason": "imported", "policy_version": -1, "source": "imported", "is_expert": 0}
 PER_TOKEN = tuple(field.name for field in GROUP_FIELDS if field.dimension == "tokens")
 COMPLETION_FIELDS = (*PER_COMPLETION, *PER_TOKEN, "components")
 _KNOWN = {*FIELDS, *COMPLETION_FIELDS, "completions"} - {"extra"}
@@ -140,9 +142,6 @@ def joined(row: Row, parts: list[Row]) -> Row:
     """
     if not parts:
         raise ConfigError("completions", "at least one object", parts)
-    for k, part in enumerate(parts):
-        if "reward" not in part:
-            raise ConfigError(f"completions[{k}].reward", "a number or null", "no such field")
     fields: Row = {}
     for column in dict.fromkeys(itertools.chain(*parts)):
         values = [part.get(column) for part in parts]
@@ -151,6 +150,8 @@ def joined(row: Row, parts: list[Row]) -> Row:
         elif column == "components":
             fields[column] = _components(values)
         elif column in PER_COMPLETION:
+            absent = ABSENT.get(column)
+            values = [absent if value is None else value for value in values]
             fields[PER_COMPLETION[column]] = values
         elif column != "extra":
             if any(value != values[0] for value in values):
