@@ -58,7 +58,8 @@ def check_limits(group: Group, max_prompt_tokens: int, max_new_tokens: int) -> N
 
 def within_limits(group: Group, max_prompt_tokens: int, max_new_tokens: int) -> bool:
     """True if the prompt and every completion of a tokenised group are within the limits."""
-    return len(group.prompt_tokens) <= max_prompt_tokens and group.lengths.max() <= max_new_tokens
+    longest = int(group.lengths.max())
+    return len(group.prompt_tokens) <= max_prompt_tokens and longest <= max_new_tokens
 
 
 def pieces(group: Group, k: int) -> list[str]:

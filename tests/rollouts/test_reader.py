@@ -107,20 +107,6 @@ def test_every_flipped_bit_is_found_and_intact_groups_are_read(folder, flip, mak
     assert named > 4
 
 
-def test_threads_share_a_reader_with_few_open_files(folder, make_group, monkeypatch):
-    monkeypatch.setattr("grre_jax.rollouts.storage.OPEN_FILES", 1)
-    reader = rollouts.read(folder)
-    groups = [make_group(number, version=number // 4) for number in range(12)]
-
-    def run(seed):
-        draw = random.Random(seed)
-        return all(reader[number] == groups[number] for number in draw.choices(range(12), k=100))
-
-    with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(run, range(4)))
-        assert reader.storage._opened.cache_info().currsize == 1
-
-
 def test_threads_that_ask_for_places_while_the_folder_grows_find_each_group_once(tmp_path, folder):
     entries = listed(folder, 200)
     (tmp_path / "grows").mkdir()

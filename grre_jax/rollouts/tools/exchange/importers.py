@@ -199,9 +199,9 @@ def _column_names(mapping: Mapping[str, Any]) -> dict[str, str]:
 def _source(path: Path, kind: str) -> dict[str, Any]:
     """Returns the provenance of a file."""
     source = {"engine": "imported", "format": kind, "source_file": path.name}
-    if kind == "datasets" and not path.exists():  # on the Hub
-        return source
-    return source | {"source_sha256": " ".join(map(sha256, sources.files(path)))}
+    if path.exists():  # else it is on the Hub
+        source["source_sha256"] = " ".join(map(sha256, sources.files(path)))
+    return source
 
 
 def _with_components(row: rows.Row, names: Mapping[str, str]) -> rows.Row:

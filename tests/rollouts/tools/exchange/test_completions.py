@@ -88,15 +88,3 @@ def test_rows_of_a_group_adjoin_or_have_a_column_of_their_own(
     groups = import_letters(tmp_path, letters, by and {"group": by}, **columns)
     found = [f"{group.prompt}{''.join(group.texts)}" for group in groups]
     assert found == expected.split()
-
-
-@pytest.mark.parametrize(
-    ("letters", "mapping", "columns", "field"),
-    [
-        ("AB", {"group": "quesiton"}, {}, "line 1: field quesiton"),
-        ("AAA", None, {"temperature": [1, 1, 2]}, "line 1: field temperature"),
-    ],
-)
-def test_rows_that_may_be_of_any_group_are_refused(tmp_path, letters, mapping, columns, field):
-    with pytest.raises(DataError, match=f"a.jsonl, {field}"):
-        import_letters(tmp_path, letters, mapping, **columns)

@@ -62,13 +62,6 @@ def test_exports_of_earlier_versions_had_completions_as_objects(tmp_path):
     assert (group.behavior_logprobs.tolist(), group.sources) == ([-0.5], [""])
 
 
-def test_rows_are_the_fields_of_groups(folder, tmp_path, make_group):
-    assert rollouts.export(folder, tmp_path / "e.jsonl") == 12
-    row = json.loads((tmp_path / "e.jsonl").read_text().splitlines()[5])
-    for name in ("prompt", "texts", "rewards", "tokens"):
-        np.testing.assert_array_equal(row[name], getattr(make_group(5, version=1), name))
-
-
 def test_wrong_exports_leave_no_file(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "e.jsonl").touch()

@@ -79,10 +79,9 @@ def pieces(tokenizer, group, k=0):
     return [(tokenizer.tokenizer.decode([token for token, _ in run]), bit) for bit, run in runs]
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "trl"])
-def test_a_tool_is_masked_and_the_end_of_a_turn_is_not(tmp_path, tokenizer, kind):
+def test_a_tool_is_masked_and_the_end_of_a_turn_is_not(tmp_path, tokenizer):
     row = {"prompt": [says("user", "q")], "completion": TURNS, "reward": 1.0}
-    group, reader = imported(tmp_path, row, tokenizer, kind)
+    group, reader = imported(tmp_path, row, tokenizer)
     observed = f"{OBSERVED}<|im_start|>assistant\n"
     assert pieces(tokenizer, group) == [(f"call{END}", 1), (observed, 0), (f"so 42{END}", 1)]
     assert tokenizer.tokenizer.decode(group.prompt_tokens) == ASKS
@@ -165,17 +164,6 @@ def test_system_prompts_and_tools_are_rendered(tmp_path, load):
     assert (other.prompt, other.extra, len(other.tokens)) == ("q", {"tools": "a calculator"}, 0)
 
 
-def test_a_turn_that_begins_with_spaces_is_what_a_policy_samples(tmp_path, tokenizer):
-    """In the text of the whole conversation the first of them merge with the end of the
-    template's.
-    """
-    text = "\n\n\n x"
-    group, _ = imported(tmp_path, row_of([says("assistant", text), *TURNS[1:]]), tokenizer)
-    sampled = tokenizer.encode_completion(text)
-    assert group.tokens[: len(sampled)].tolist() == sampled
-    assert group.prompt_tokens.tolist() == tokenizer.encode_prompt("q")
-
-
 def test_a_text_keeps_its_own_end_token_and_marks_are_refused(tmp_path, tokenizer):
     _, reader = imported(tmp_path, row_of(f"a{END}"))
     group = views.read_tokenised(reader, 0, tokenizer)
@@ -184,14 +172,6 @@ def test_a_text_keeps_its_own_end_token_and_marks_are_refused(tmp_path, tokenize
         _, reader = imported(tmp_path, row)
         with pytest.raises(DataError, match="group a:1"):
             views.read_tokenised(reader, 0, tokenizer)
-
-
-def test_parquets_fields_of_other_rows_are_not_rendered(tmp_path, tokenizer):
-    names = [{"a": 1}, {"b": 1}]
-    calls = [[says("assistant", "", tool_calls=[name])] for name in names]
-    row = {"prompt": "q", "completions": [{"text": call, "reward": 1.0} for call in calls]}
-    group, _ = imported(tmp_path, row, tokenizer, "parquet")
-    assert [json.loads(text) for text in group.texts] == names
 
 
 def test_a_conversation_is_a_completion_from_the_assistants_first_message_on(tmp_path, tokenizer):

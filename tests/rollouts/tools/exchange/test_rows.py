@@ -35,17 +35,12 @@ FIELDS_OF_A_COMPLETION = {
 }
 
 
-@pytest.mark.parametrize("layout", ["row", "completion"])
-def test_every_field_of_a_record_is_read_under_its_own_name(layout):
+def test_every_field_of_a_record_is_read_under_its_own_name():
     completion = {"text": "t", "tokens": [1, 2], "components": {"a": 2, "b": None}}
     for name, (_, value) in FIELDS_OF_A_COMPLETION.items():
         completion[name] = value if len(value) > 1 else value[0]
     row = {"prompt": "p"} | FIELDS_OF_A_ROW
-    if layout == "row":
-        group = group_of(row, completion)
-    else:
-        part = rows.renamed(row | completion, importers.ALIASES)
-        group = rows.to_group({"extra": {}, "completions": [part]}, "x:1", "")
+    group = group_of(row, completion)
     written = FIELDS_OF_A_ROW | {"question_id": "7", "answer": "1.5"}
     for name, value in (*written.items(), *FIELDS_OF_A_COMPLETION.values()):
         np.testing.assert_array_equal(getattr(group, name), value)
@@ -88,19 +83,6 @@ def test_a_name_that_the_mapping_sets_to_null_is_something_else():
     group = group_of(row, {}, engine=None, mask=None, prompt="question")
     assert (group.engine, group.prompt) == ("", "q")
     assert group.extra == {"engine": 3, "mask": "x", "prompt": 5}
-
-
-@pytest.mark.parametrize(
-    ("names", "mapping"),
-    [
-        (("responses", "rewards"), None),
-        (("completions", "scores"), {"texts": "completions", "rewards": "scores"}),
-    ],
-)
-def test_a_row_of_parallel_lists_is_a_group(tmp_path, names, mapping):
-    lists = dict(zip(names, (["a", "b"], [1, 0]), strict=True))
-    group, _ = imported(tmp_path, [lists | {"prompt": prompt} for prompt in "pq"], mapping=mapping)
-    assert (group.texts, group.rewards.tolist()) == (["a", "b"], [1.0, 0.0])
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
