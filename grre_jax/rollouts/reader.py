@@ -6,7 +6,7 @@ import bisect
 import copy
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest, schema
@@ -71,10 +71,9 @@ class RolloutReader:
         self._datasets: list[manifest.Entry] = []
         self._starts = [0]  # number of each one's first group, and of the next one's
         self._names: set[str] = set()
-        # Numbers of the groups at each position of the prompt stream, oldest first, without
-        # imported groups (at -1).
-        self.index: dict[int, list[int]] = {}
-        self._growing = threading.Lock()  # held while data sets are added
+        self._index: dict[int, list[int]] = {}
+        self._indexed = 0  # data sets
+        self._growing = threading.Lock()  # held while data sets are added, also to the index
         self._kept: dict[tuple[str, int], schema.Group] = {}
         self._kept_tokens = 0
         self._keeping = threading.Lock()  # of the two lines above
@@ -86,7 +85,8 @@ class RolloutReader:
         reader._datasets = []
         reader._starts = [0]
         reader._names = set()
-        reader.index = {}
+        reader._index = {}
+        reader._indexed = 0
         for entry in self._datasets[:count]:
             reader._add(entry)
         reader._grows = False
@@ -135,14 +135,25 @@ class RolloutReader:
         if entry.name in self._names:
             return  # a line that somebody copied: the groups are not there twice
         self._names.add(entry.name)
-        # In this order: a thread that finds a group, or counts it, finds its data set too.
-        number = self._starts[-1]
+        # In this order: a thread that counts a group finds its data set too.
         self._datasets.append(entry)
-        self._starts.append(number + entry.groups)
-        for first, count in entry.positions:
-            for place in range(count) if first >= 0 else ():
-                self.index.setdefault(first + place, []).append(number + place)
-            number += count
+        self._starts.append(self._starts[-1] + entry.groups)
+
+    @property
+    def index(self) -> Mapping[int, list[int]]:
+        """Numbers of the groups at each position of the prompt stream, oldest first, without
+        imported groups (at -1).
+        """
+        if self._indexed < len(self._datasets):
+            with self._growing:
+                for which in range(self._indexed, len(self._datasets)):
+                    number = self._starts[which]
+                    for first, count in self._datasets[which].positions:
+                        for place in range(count) if first >= 0 else ():
+                            self._index.setdefault(first + place, []).append(number + place)
+                        number += count
+                    self._indexed = which + 1
+        return self._index
 
     def __len__(self) -> int:
         return self._starts[-1]
