@@ -1,8 +1,3 @@
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from grre_jax import rollouts
@@ -38,53 +33,3 @@ def test_damage_stops_a_copy(folder, tmp_path):
     with pytest.raises(rollouts.CorruptShard):
         rollouts.merge([folder], tmp_path / "m")
     assert not (tmp_path / "m").exists()  # all or nothing
-
-
-MEMORY = """
-import json, sys, tracemalloc
-from concurrent import futures
-from pathlib import Path
-from grre_jax import rollouts
-from grre_jax.tasks.datasets import stored_records
-from tests.groups import stored_group
-
-stored_records.ROWS_AT_ONCE = 4
-# How many buffers of 256 KiB a data set's digests have at once depends on the machine's load.
-threads = futures.ThreadPoolExecutor
-futures.ThreadPoolExecutor = lambda count: threads(1)
-STEPS = {
-    "merge": lambda place: rollouts.merge([place / "r"], place / "m"),
-    "jsonl": lambda place: rollouts.export(place / "r", place / "e.jsonl"),
-    "import": lambda place: rollouts.import_rows("jsonl", place / "e.jsonl", place / "i"),
-    "verify": lambda place: rollouts.verify(place / "r"),
-}
-peaks = []
-for run, count in enumerate((4, 4, 32)):  # the first time imports and caches, too
-    place = Path(sys.argv[1], str(run))
-    rollouts.write(place / "r", (stored_group(i, longest=200) for i in range(count)), writer="w")
-    peaks.append({})
-    for name, step in STEPS.items():
-        tracemalloc.start()
-        step(place)
-        peaks[-1][name] = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-print(json.dumps(peaks[1:]))
-"""
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_folder(tmp_path):
-    """Peak of Python's and NumPy's memory in a copy, an export, an import and a check: eight
-    times the data, about the same peak. In a process of its own: what earlier tests left in
-    threads allocates too.
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(tmp_path)],
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    small, large = json.loads(done.stdout)
-    for name, peak in large.items():
-        assert peak < small[name] + 600_000, (name, small, large)

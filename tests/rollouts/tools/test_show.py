@@ -19,24 +19,13 @@ def test_show_filters(folder, printed):
     show.show(folder, 2, start=-3, width=5)
     text = printed()
     assert (
-        order(text) == [9, 10] and "behavior_logprobs, sampling_logprobs, policy_logprobs" in text
+        order(text) == [9, 10]
+        and "reward 1, format 1, shape" in text
+        and "behavior_logprobs, sampling_logprobs, policy_logprobs" in text
     )
     assert "é3 [b… (" in text  # square brackets as they are
     with pytest.raises(DataError, match=str(folder)):
         show.show(folder, keep=lambda group: False)
-
-
-def test_correctness_and_components_stand_beside_the_reward(tmp_path, printed, make_group):
-    components = {"format": [0.25, 0.5, 0, 0], "correct": [0, 1, 0, 0]}
-    group = make_group(1, rewards=[-1, 2, 0, 0], components=components)
-    rollouts.write(tmp_path, [group], writer="w")
-    show.show(tmp_path)
-    said = [line for line in printed().splitlines() if line.startswith("completion: ")]
-    assert [line.split(", ")[:3] for line in said] == [
-        ["completion: reward 2", "format 0.5", "correct 1"],
-        *[["completion: reward 0", "format 0", "correct 0"]] * 2,
-        ["completion: reward -1", "format 0.25", "correct 0"],
-    ]
 
 
 def test_trajectories_are_shown_by_their_turns(tmp_path, printed):

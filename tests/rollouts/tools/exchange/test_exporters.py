@@ -1,5 +1,4 @@
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -49,17 +48,6 @@ def test_an_export_imports_as_what_it_was_bit_for_bit(tmp_path, make_group):
         (step,) = new.metadata["history"]
         assert step["source_file"] == "e.jsonl"
         assert new.metadata == old.metadata | {"history": [step]}
-
-
-def test_exports_of_earlier_versions_had_completions_as_objects(tmp_path):
-    about = {"name": "n", "created": "c", "writer": "w", "policy_version": 3, "metadata": {}}
-    about |= {"schema_version": "1.1.0"}
-    completions = [{"text": "t", "reward": 1, "tokens": [4], "logprobs": [-0.5], "source": ""}]
-    line = {"prompt": "p", "prompt_tokens": [1], "completions": completions, "data_set": about}
-    (tmp_path / "e.jsonl").write_text(json.dumps(line))
-    rollouts.import_rows("jsonl", tmp_path / "e.jsonl", tmp_path / "i")
-    (group,) = rollouts.read(tmp_path / "i")
-    assert (group.behavior_logprobs.tolist(), group.sources) == ([-0.5], [""])
 
 
 def test_wrong_exports_leave_no_file(folder, tmp_path):

@@ -132,12 +132,10 @@ REFUSED = [  # the template, None for no tokenizer; the row; the field that is n
     (None, row_of(TURNS), "texts"),
     (None, row_of("a", tools=[{"name": "calc"}]), "texts"),
     (CHATML, row_of("a", prompt=ASKS, tools=[{"name": "calc"}]), "prompt"),  # applied already
-    (CHATML, row_of(TURNS, tools="[]"), "tools"),
     (None, {"messages": [says("user", "q")], "reward": 1}, "messages"),
     (NO_TOOLS, row_of("a", tools=[{"name": "calc"}]), TEXT),
     (FORGETS, row_of(TURNS), TEXT),
     (CHATML, row_of([says("assistant", f"a{END}b"), *TURNS[1:]]), TEXT),
-    (CHATML, row_of([says("assistant", "", function_call={"name": "f"})]), TEXT),
     (CHATML, row_of([says("assistant", "a", weight=0)]), TEXT),
     (CHATML, row_of([says("user", "a")]), TEXT),
     (CHATML, row_of([says("assistant", [{"type": "image_url"}])]), f"{TEXT}[0], part 0"),

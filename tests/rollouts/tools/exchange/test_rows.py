@@ -52,15 +52,12 @@ WRONG = [  # fields of a row, fields of one of its two completions, and the fiel
     ({"rewards": [1]}, {}, "rewards"),
     ({"extra": {"a": 1}, "a": 2}, {}, "a"),
     ({"components": {}}, {"components": {"a": 1}}, "components"),
-    ({"completions": []}, {}, "completions"),
     (
         {"completions": [{"text": "t", "reward": 1, "components": {"correct": 0.5}}]},
         {},
         "components.correct",
     ),
-    ({"completions": [{"text": "t"}]}, {}, "rewards"),
     ({"completions": [TOKENS]}, {}, "prompt_tokens"),
-    ({}, {"reward": "1"}, "rewards"),
     ({}, {"text": None}, "completions[1].text"),
     ({}, {"mask": [1]}, "completions[0].mask"),
 ]

@@ -44,7 +44,6 @@ def test_tables_with_a_mapping(tmp_path, kind):
         ("parquet", "none.parquet", "none.parquet"),
         ("parquet", "null.parquet", "null.parquet, row 3: field .*text"),
         ("trl", "folder", "folder"),
-        ("datasets", "no/such", "no/such"),
         ("datasets", "splits", "splits"),
         ("datasets", "bad", "data-0.arrow"),
         ("datasets", "twice", "two columns"),
