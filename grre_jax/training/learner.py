@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from grre_jax import reporting, rollouts
+from grre_jax import reporting
 from grre_jax.errors import DataError
 from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.random_streams import Purpose, run_key
@@ -181,34 +181,23 @@ class Learner:
         bar: Any,
         pending: DelayedMetrics,
     ) -> Prepared:
-        """Returns the data of a step once it is sealed.
-
-        A damaged data set that this run sampled is sampled again first.
-        """
+        """Returns the data of a step once it is sealed."""
 
         def between() -> None:
             self._stop_if_asked(state, pending)
             prefetcher.begin(step)  # once it is sealed, while later calls are sampled
 
-        while True:
-            prefetcher.settle()
-            try:
-                if self.supply:
-                    self.supply.ensure(step, state, bar, between)
-                with self.watch("waiting"):
-                    return prefetcher.take(step)
-            except rollouts.CorruptShard as error:
-                if not self.supply:
-                    raise
-                self.supply.leave_out(error, step)
-                self.console.print(
-                    f"damaged  {error.file}: sampling its groups again", highlight=False
-                )
-            except DataError:
-                # A policy that is not finite samples nothing that could be stored: then the metrics
-                # of the step before name the reason.
-                pending.swap(step, None)
-                raise
+        prefetcher.settle()
+        try:
+            if self.supply:
+                self.supply.ensure(step, state, bar, between)
+            with self.watch("waiting"):
+                return prefetcher.take(step)
+        except DataError:
+            # A policy that is not finite samples nothing that could be stored: then the metrics of
+            # the step before name the reason.
+            pending.swap(step, None)
+            raise
 
     def _stop_if_asked(self, state: states.TrainState, pending: DelayedMetrics) -> None:
         """Saves the state and ends the run if a signal was received; called between two steps, and

@@ -153,29 +153,6 @@ class Supply:
 
         self._wait(settled)
 
-    def leave_out(self, error: rollouts.CorruptShard, step: int) -> None:
-        """Leaves a damaged data set out, so that `ensure` samples its groups again.
-
-        Args:
-            error: raised when the data set was read. All processes of a run have one of the same
-                data set.
-            step: of the state that `ensure` is called with next.
-
-        Raises:
-            CorruptShard: the same error, if the file is in another folder.
-            DataError: the checkpoint of the policy that sampled the data set was removed.
-        """
-        entry = self.source.reader.dataset_of(error.file)
-        if entry is None:
-            raise error
-        if entry.policy_version not in (step, *self.checkpoints.steps):
-            raise DataError(
-                f"{error} Its groups cannot be sampled again: the checkpoint of policy version"
-                f" {entry.policy_version} was removed."
-            ) from error
-        self.source.reader.leave_out(entry)
-        self._begun = False  # earlier policies sample too
-
     def close(self) -> None:
         """Ends the threads, once what was drawn is sealed."""
         self.explorer.close()
@@ -416,10 +393,6 @@ class NewestSupply(Supply):
     def settle(self, step: int) -> None:
         """Does nothing: what a resumed run lacks is sampled by a newer policy."""
 
-    def leave_out(self, error: rollouts.CorruptShard, step: int) -> None:
-        """Raises the error: the policy that sampled the groups may be gone."""
-        raise error
-
     @property
     def _busy(self) -> int:
         return sum(not call.done() for call in self._calls.values())
@@ -497,10 +470,7 @@ def needs_checkpoint(config: Config, source: Source, version: int) -> bool:
     """
     positions = config.schedule.sampled(version, config.training.steps)
     samples = ((position, version) for position in positions)
-    try:
-        return bool(plan.missing(source, samples, config.data.dynamic_sampling))
-    except rollouts.CorruptShard:
-        return True  # sampling it again takes this checkpoint
+    return bool(plan.missing(source, samples, config.data.dynamic_sampling))
 
 
 def refuse_lost(config: Config, former: int) -> None:
@@ -528,7 +498,7 @@ def refuse_lost(config: Config, former: int) -> None:
         for position in config.schedule.sampled(version, steps, since=saved[-1])
     )
     rounds = config.data.dynamic_sampling
-    lost = plan.missing(source, samples, rounds, skip_damaged=True)
+    lost = plan.missing(source, samples, rounds)
     if not lost:
         return
     version = min(lost)

@@ -33,7 +33,6 @@ from grre_jax import random_streams
 from grre_jax.domains import ConfigError, Count, Positive, Record
 from grre_jax.errors import DataError
 from grre_jax.random_streams import Purpose
-from grre_jax.rollouts import CorruptShard
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,9 +314,7 @@ def refill_position(position: int, round_: int) -> int:
     return round_ * POSITIONS_PER_ROUND + position
 
 
-def missing(
-    source: Any, samples: Iterable[tuple[int, int]], rounds: int, *, skip_damaged: bool = False
-) -> dict[int, list[int]]:
+def missing(source: Any, samples: Iterable[tuple[int, int]], rounds: int) -> dict[int, list[int]]:
     """Finds what is still to be sampled before the positions can be trained on: at most one
     refill per position, so sample them and call this again.
 
@@ -325,14 +322,12 @@ def missing(
         source: the run's `sources.Source`, refreshed.
         samples: (position, policy version that samples it).
         rounds: largest number of refills of a position; 0 for no dynamic sampling.
-        skip_damaged: a group that cannot be read ends its position, for an explorer, which cannot
-            put it back: the learner does, if a step needs it.
 
     Returns:
         {policy version: positions, in the order of `samples`}; empty if nothing is missing.
 
     Raises:
-        CorruptShard: a group cannot be read and `skip_damaged` is False.
+        CorruptShard: a group cannot be read.
     """
     wanted: dict[int, list[int]] = {}
     for position, version in samples:
@@ -342,14 +337,7 @@ def missing(
             if index is None:
                 wanted.setdefault(version, []).append(refill)
             # Of the last round it is enough that it is sealed: it is not read.
-            if index is None or round_ == rounds:
-                break
-            try:
-                if source.has_reward_variance(index):
-                    break
-            except CorruptShard:
-                if not skip_damaged:
-                    raise
+            if index is None or round_ == rounds or source.has_reward_variance(index):
                 break
     return wanted
 

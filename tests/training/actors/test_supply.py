@@ -159,33 +159,6 @@ def test_a_checkpoint_is_kept_until_all_that_it_is_to_sample_is_there(store, mon
     store.seal(3, [23])
     assert [*map(needed, versions)] == [True, False, False, True]
 
-    def damaged(self, index):
-        raise rollouts.CorruptShard("f", "damaged")
-
-    # A damaged group is sampled again.
-    config = override(store.config, ["--data.dynamic_sampling=1"])
-    needed = functools.partial(needs_checkpoint, config, store.source)
-    with monkeypatch.context() as patch:
-        patch.setattr(Source, "has_reward_variance", damaged)
-        assert needed(3)
-    assert not needed(3)
-
-
-# ---- a damaged data set of the run's own
-
-
-def test_without_its_checkpoint_a_damaged_data_set_is_an_error_that_names_the_version(store):
-    """With it, its groups are sampled again: runs/test_damaged_data_sets.py."""
-    store.seal(0, range(12))
-    entry = store.reader.datasets[0]
-    path = store.folder / "rollouts" / entry.name / entry.data_file
-    path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(rollouts.CorruptShard) as error:
-        store.reader.at(4, 0)
-    here = local_supply(store, store.config, SimpleNamespace(steps=[3]))
-    with pytest.raises(DataError, match="policy version 0"):
-        here.leave_out(error.value, 1)
-
 
 @pytest.fixture
 def store(make_config, make_group, tmp_path):

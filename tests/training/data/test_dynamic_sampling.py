@@ -64,8 +64,7 @@ def test_sampling_what_is_missing_ends_with_the_first_signal_of_each_place(
             assert index is None and len(sampled) == rounds + 1
 
 
-def test_a_group_of_another_version_settles_nothing_and_a_damaged_one_its_place(monkeypatch):
-    """A damaged group stops the learner; an explorer goes on."""
+def test_a_group_of_another_version_settles_nothing_and_a_damaged_one_stops(monkeypatch):
     folder = Folder({(5, 2): True})
     missing = plan.missing
     assert missing(folder, [(5, 1), (5, 2)], 3) == {1: [5]}
@@ -78,4 +77,3 @@ def test_a_group_of_another_version_settles_nothing_and_a_damaged_one_its_place(
     monkeypatch.setattr(Folder, "has_reward_variance", damaged)
     with pytest.raises(rollouts.CorruptShard):
         missing(folder, [(5, 2), (4, 0)], 1)
-    assert missing(folder, [(5, 2), (4, 0)], 1, skip_damaged=True) == {0: [4]}
