@@ -16,15 +16,15 @@ pytestmark = pytest.mark.usefixtures("no_reports")
 
 def test_what_is_damaged_is_sampled_again_and_nothing_differs(make_config, flip, tmp_path):
     """Policies 0 and 3 sample what steps 3 to 8 train on, three steps ahead."""
-    words = "--regime.sync_offset 3 --checkpoint.keep 9"
+    words = "--regime.sync_offset 3 --checkpoint.keep 9 --evaluation.questions 0"
     whole = loop.train(make_config(tmp_path / "whole", words), console=quiet())
     run = shutil.copytree(whole, tmp_path / "run")
     for later in (6, 8):  # as it stood at step 3, with all of its data
         shutil.rmtree(run / "checkpoints" / str(later))
     config = make_config(run, words)
     before = rollouts.read(run / "rollouts").datasets
-    assert [entry.policy_version for entry in before] == [0, 3]
-    files = [run / "rollouts" / entry.name / entry.data_file for entry in before]
+    assert [entry.policy_version for entry in before] == [0] * 6 + [3] * 2
+    files = [run / "rollouts" / entry.name / entry.data_file for entry in (before[4], before[6])]
     flip(files[0], files[0].stat().st_size // 2)
     shutil.rmtree(files[1].parent)  # of the policy that the run resumes from
     console = quiet()
@@ -32,6 +32,6 @@ def test_what_is_damaged_is_sampled_again_and_nothing_differs(make_config, flip,
     assert all(f"{path}: sampling its groups again" in console.file.getvalue() for path in files)
     assert log(run) == log(whole) and bits(run) == bits(whole)
     again = rollouts.read(run / "rollouts").datasets
-    assert again[:2] == before and [entry.policy_version for entry in again[2:]] == [0, 3]
+    assert again[:8] == before and [entry.policy_version for entry in again[8:]] == [0, 3]
     named = {problem.file for problem in rollouts.verify(run / "rollouts").problems}
     assert {str(path) for path in files} <= named
