@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -115,13 +116,14 @@ class Learner:
             # What a verifier that was corrected since then did not judge stops no resumed run.
             sealed_before = len(self.choose.own.source.reader) if self.choose.own else 0
             for step in range(first, steps):
-                choice, groups, batch = self._data_of(step, state, prefetcher, bar, pending)
+                picks, groups, batch = self._data_of(step, state, prefetcher, bar, pending)
+                ages = np.array([pick.age for pick in picks], float)
                 try:
                     failures.check(
                         [
                             group
-                            for group, pick in zip(groups, choice.picks, strict=True)
-                            if pick.version >= 0 and pick.index >= sealed_before
+                            for group, pick in zip(groups, picks, strict=True)
+                            if not math.isnan(pick.age) and pick.index >= sealed_before
                         ]
                     )
                 except DataError:
@@ -135,7 +137,7 @@ class Learner:
                 prefetcher.begin(step + 1)
                 # The previous step's metrics are read now, while this step computes: nothing waits
                 # for the device.
-                extra = age_scalars(choice.ages) | verdict_scalars(groups)
+                extra = age_scalars(ages) | verdict_scalars(groups)
                 pending.swap(step + 1, metrics, extra)
                 self._after_step(step + 1, state, bar, pending)
         return state

@@ -19,15 +19,15 @@ def test_what_is_damaged_is_named_and_sampled_again_once_it_is_not_listed(
     make_config, flip, tmp_path
 ):
     """Policies 0 and 3 sample what steps 3 to 8 train on, three steps ahead."""
-    words = "--regime.sync_offset 3 --checkpoint.keep 9"
+    words = "--regime.sync_offset 3 --checkpoint.keep 9 --evaluation.questions 0"
     whole = loop.train(make_config(tmp_path / "whole", words), console=quiet())
     run = shutil.copytree(whole, tmp_path / "run")
     for later in (6, 8):  # as it stood at step 3, with all of its data
         shutil.rmtree(run / "checkpoints" / str(later))
     config = make_config(run, words)
     before = rollouts.read(run / "rollouts").datasets
-    assert [entry.policy_version for entry in before] == [0, 3]
-    files = [run / "rollouts" / entry.name / entry.data_file for entry in before]
+    assert [entry.policy_version for entry in before] == [0] * 6 + [3] * 2
+    files = [run / "rollouts" / entry.name / entry.data_file for entry in (before[4], before[6])]
     flip(files[0], files[0].stat().st_size // 2)
     with pytest.raises(rollouts.CorruptShard) as error:
         loop.train(config, resume=True, console=quiet())
