@@ -197,26 +197,22 @@ def train_cases(options: argparse.Namespace) -> Cases:
     yield f"{shape}, {data.groups} x {length}", partial(train, options, shape, data)
 
 
-def decode(
-    options: argparse.Namespace, shape: str, model: Transformer, rows: int, weights: str
-) -> report.Record:
+def decode(options: argparse.Namespace, shape: str, model: Transformer, rows: int) -> report.Record:
     """A call of the sampler, eight completions a prompt where that divides the rows."""
     prompt, new = (3, 4) if shape == "tiny" else DECODED
     data = sample.Data(rows, 1 if rows % 8 else 8, prompt, new)
-    work = sample.Workload(shape, model, data, weights)
+    work = sample.Workload(shape, model, data)
     (times,) = machine.rounds([work], product(options), options.repeats, options.seconds)
     found = sample.record(work, times)
     return {name: found[name] for name in DECODE_FIGURES}
 
 
 def decode_cases(options: argparse.Namespace) -> Cases:
-    """Weights in the activations' dtype and in int8, by rows."""
+    """Calls of the sampler, by rows."""
     shape, _ = fitted(options)
-    model, plain = build(options, shape), dtype_of(options).name
+    model = build(options, shape)
     for rows in options.rows:
-        for weights in ("", "int8"):
-            name = f"{shape}, {rows} rows, {weights or plain} weights"
-            yield name, partial(decode, options, shape, model, rows, weights)
+        yield f"{shape}, {rows} rows", partial(decode, options, shape, model, rows)
 
 
 def rl_run(file: str, *words: str) -> report.Record:

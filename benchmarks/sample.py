@@ -3,7 +3,6 @@ time apart.
 
     python benchmarks/sample.py                                # 4.0M parameters, 32 rows of 64 + 64
     python benchmarks/sample.py --model models/smollm2-135m --rows 8 --sizes
-    python benchmarks/sample.py --weights float32 bfloat16 int8    # rounded weights, in turns
     python benchmarks/sample.py --output benchmarks/results/sample.json
 
 Timed is a whole `sampling.sample` call on one device: prefill, then one decode step a token, no
@@ -12,14 +11,13 @@ rows. In the same round the same programs are run with a clock between them: `pr
 passes until the first token of every row is drawn, `decode` the steps after it. Counted are
 
 - tokens: those generated;
-- bytes of the weights: of the layers and the head, as they are stored between calls (on a CPU the
-  programs of rounded weights convert them once before their loop, so a step reads the wide ones);
+- bytes of the weights: of the layers and the head;
 - FLOPs: `ModelConfig.flops_per_token` of every prompt token (the head only on the last) and of
   every token decoded, at its context;
 - the fraction of peak: those FLOPs a second over what a large square product reached right before,
   in the same round;
 - the floor, a prediction of the least time: the prefill's FLOPs at that peak, then for each decode
-  step the larger of its FLOPs at the peak and its bytes (the weights as stored, and the filled part
+  step the larger of its FLOPs at the peak and its bytes (the weights and the filled part
   of the KV cache) at the bandwidth of a copy as large as the weights. Weights that fit a cache are
   copied there too. Reading alone may be faster than copying, so a share above 100% is possible.
 """
@@ -39,7 +37,6 @@ import sizes
 
 from grre_jax import sampling
 from grre_jax.models import Transformer
-from grre_jax.sampling.config import WEIGHT_DTYPES
 from grre_jax.sampling.prompt_batch import make_prompt_batch
 
 
@@ -66,18 +63,17 @@ class Workload:
         name: for the table.
         model: the policy.
         data: what is sampled.
-        weight_dtype: as for `sampling.prepared`; weights are prepared before the clock.
 
     Attributes:
         call: samples once.
         tokens, prefill_flops, step_flops, step_bytes: as counted above; a step is one decode step
             of all rows.
         steps: decode steps; the first token comes from the prefill.
-        bytes: of the weights of layers and head, as stored.
+        bytes: of the weights of layers and head.
         first_call_seconds: of the call that traces and compiles.
     """
 
-    def __init__(self, name: str, model: Transformer, data: Data, weight_dtype: str = ""):
+    def __init__(self, name: str, model: Transformer, data: Data):
         config = model.config
         prompts = data.rows // data.samples
         self.name = f"{name}, K={data.samples}"
@@ -95,8 +91,9 @@ class Workload:
         self.step_flops = data.rows * config.flops_per_token(data.prompt_tokens + filled)
         width = (model.compute_dtype or model.embed[...].dtype).itemsize
         token_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * width
-        self._weights = sampling.prepared(model, weight_dtype)
-        self.bytes = sum(self._weights.bytes_by_dtype.values())
+        self._weights = sampling.prepared(model)
+        read = jax.tree.leaves((self._weights.layers, self._weights.head))
+        self.bytes = sum(x.nbytes for x in read)
         cached = prompts * data.prompt_tokens + data.rows * filled
         self.step_bytes = self.bytes + token_bytes * cached
 
@@ -200,9 +197,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.number(parser, "--samples", [1, 8], "completions a prompt")
     report.number(parser, "--prompt", 64, "tokens of a prompt")
     report.number(parser, "--new", 64, "tokens of a completion, at least 2")
-    dtypes = ["float32", "bfloat16", *WEIGHT_DTYPES]
-    text = "activations in float32 or bfloat16, or rounded weights (default: --bf16's)"
-    parser.add_argument("--weights", nargs="+", choices=dtypes, help=text)
     options = parser.parse_args(arguments)
     if any(k < 1 or options.rows % k for k in options.samples):
         parser.error(f"--samples: expected divisors of --rows {options.rows}")
@@ -210,19 +204,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--prompt: expected at least 1, and --new at least 2")
 
     def workloads() -> list[Workload]:
-        activations = "bfloat16" if options.bf16 else "float32"
         data = [Data(options.rows, k, options.prompt, options.new) for k in options.samples]
-        made = []
-        for weights in options.weights or [activations]:
-            rounded = weights if weights in WEIGHT_DTYPES else ""
-            bf16 = (activations if rounded else weights) == "bfloat16"
-            models = {name: sizes.build(name, bf16) for name in options.sizes}
-            if options.model:
-                models[options.model.resolve().name] = sizes.build(options.model, bf16)
-            for name, model in models.items():
-                label = f"{name}, {weights}" if options.weights else name
-                made += [Workload(label, model, one, rounded) for one in data]
-        return made
+        models = {name: sizes.build(name, options.bf16) for name in options.sizes}
+        if options.model:
+            models[options.model.resolve().name] = sizes.build(options.model, options.bf16)
+        return [Workload(name, model, one) for name, model in models.items() for one in data]
 
     return report.run("sample", options, workloads, record, LINES)
 

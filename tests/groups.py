@@ -105,14 +105,14 @@ def played_group(number, **fields) -> rollouts.Group:
 def add_field(monkeypatch) -> None:
     """Adds a field to the records that are written, as a newer minor version may."""
     contents = encoding._contents
-    monkeypatch.setattr(encoding, "FIELDS", (*encoding.FIELDS, ("judge", "text", "Judge.")))
+    monkeypatch.setattr(encoding, "FIELDS", (*encoding.FIELDS, ("judge", "text")))
     monkeypatch.setattr(encoding, "_contents", lambda group: contents(group) | {"judge": b"me"})
 
 
 def group_of_tfds(record) -> rollouts.Group:
     """The group of a record as TFDS returns it."""
     contents = {}
-    for name, kind, _ in encoding.FIELDS:
+    for name, kind in encoding.FIELDS:
         value = record[name]
         if kind == "text":
             contents[name] = value if isinstance(value, bytes) else value.encode()

@@ -25,13 +25,13 @@ def test_fold_in_is_that_of_jax(seed):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("seed", [-1, 2**63, 1.0, "1", True, None])
+@pytest.mark.parametrize("seed", [-1, 2**63, 1.0, True])
 def test_no_seed(seed):
     with pytest.raises(UsageError, match="^seed"):
         random_streams.root_key(seed)
 
 
-@pytest.mark.parametrize("positions", [[-1], [2**32], [0.5], ["1"], [3, -2]])
+@pytest.mark.parametrize("positions", [[2**32], [0.5], [3, -2]])
 def test_no_positions(positions):
     with pytest.raises(UsageError, match="^positions"):
         random_streams.check_positions(positions)
@@ -46,13 +46,6 @@ def test_an_epoch_visits_everybody_once_in_an_order_of_its_own():
     assert all(sorted(each) == list(range(23)) for each in epochs)
     assert len(set(map(tuple, epochs))) == 3 and epoch(0) == epochs[0] != epoch(0, seed=6)
     assert epoch(1, reversed(range(23))) == epochs[1][::-1]  # in any order of asking
-
-
-def test_a_stream_of_nothing_and_a_position_before_it():
-    with pytest.raises(ValueError, match="^size"):
-        random_streams.EpochStream(0, 0)
-    with pytest.raises(UsageError, match="^positions"):
-        random_streams.EpochStream(0, 3)[-1]
 
 
 SEEDS = (0, 1, 2, 3, 13, 14, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**33, 2**63 - 1)
@@ -87,23 +80,6 @@ def test_no_two_purposes_or_seeds_or_studies_share_a_key():
             keys.setdefault(words(key), []).append(number)
     assert len(keys) == len(SEEDS) * (len(Purpose) + 1) + 30 * 5
     assert all(len(users) == 1 for users in keys.values())
-
-
-@pytest.mark.parametrize("seed", (0, 13, 2**32))
-def test_a_question_shares_no_bits_with_its_completions(seed):
-    positions = np.arange(50, dtype=np.uint32)
-    question = random_streams.fold_in(random_streams.purpose_key(seed, Purpose.QUESTION), positions)
-    question = set(zip(*(word.tolist() for word in question), strict=True))
-    for purpose in (Purpose.EXPLORE, Purpose.EVALUATE, Purpose.SAMPLE):
-        parents = jax.vmap(jax.random.fold_in, (None, 0))(run_key(seed, purpose), positions)
-        parents = set(map(tuple, np.asarray(jax.random.key_data(parents)).tolist()))
-        rows = {
-            words(jax.random.fold_in(jax.random.fold_in(parent, attempt), index))
-            for parent in [jax.random.fold_in(run_key(seed, purpose), 0)]
-            for attempt in range(2)
-            for index in range(4)
-        }
-        assert len(parents) == 50 and not question & (parents | rows)
 
 
 def test_a_key_is_the_same_whatever_kind_jax_makes():

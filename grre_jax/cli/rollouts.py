@@ -13,7 +13,7 @@ from grre_jax.domains import AboveZero, Positive
 from grre_jax.errors import UsageError
 
 if TYPE_CHECKING:
-    from grre_jax.rollouts.tools.copying import CopyReport
+    from grre_jax.rollouts import RolloutReader
 
 MOST_LISTED = 20  # of changes of rewards
 
@@ -28,16 +28,15 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         add_command(actions, run, computes=run in (verify, rescore))
 
 
-def info(folder: str, *, last: Positive = 10) -> None:
+def info(folder: str) -> None:
     """Print the contents of a rollout folder.
 
     Args:
         folder: a rollout folder.
-        last: number of data sets to list, the newest ones.
     """
     from grre_jax.rollouts.tools import show
 
-    show.info(folder, last)
+    show.info(folder)
 
 
 def show(
@@ -76,20 +75,19 @@ def verify(folder: str) -> int:
     return 1 if report.problems else 0
 
 
-def merge(folders: tuple[str, ...], *, output: str, skip_damaged: bool = False) -> int:
+def merge(folders: tuple[str, ...], *, output: str) -> None:
     """Copy several folders into a new one, or one into fewer files; of equal groups one.
 
     Args:
         folders: rollout folders.
         output: the folder to make.
-        skip_damaged: leave out and report what cannot be read (status 1).
     """
     from grre_jax.rollouts.tools import copying
 
-    return _print_copy(copying.merge(folders, output, skip_damaged=skip_damaged))
+    _print_copy(copying.merge(folders, output))
 
 
-def filter_(folder: str, *, output: str, where: str) -> int:
+def filter_(folder: str, *, output: str, where: str) -> None:
     """Copy the groups that fit into a new folder.
 
     Args:
@@ -101,26 +99,19 @@ def filter_(folder: str, *, output: str, where: str) -> int:
     from grre_jax.rollouts.tools import copying
     from grre_jax.rollouts.tools.expression import predicate
 
-    return _print_copy(copying.filter(folder, output, predicate(where), where))
+    _print_copy(copying.filter(folder, output, predicate(where), where))
 
 
-def _print_copy(report: CopyReport) -> int:
-    """Prints the report of a copy; returns 0, or 1 if something was damaged."""
-    print(
-        f"{report.folder}: {report.groups:,} of {report.read:,} groups, in {report.datasets:,}"
-        " data sets."
-    )
-    for problem in report.damaged:
-        print(f"left out: {problem}")
-    return 1 if report.damaged else 0
+def _print_copy(copy: RolloutReader) -> None:
+    print(f"{copy.folder}: {len(copy):,} groups, in {len(copy.datasets):,} data sets.")
 
 
 def export(folder: str, path: str) -> None:
-    """Write a folder as one JSONL or Parquet file.
+    """Write a folder as one JSONL file.
 
     Args:
         folder: a rollout folder.
-        path: the file to write, .jsonl or .parquet.
+        path: the file to write.
     """
     from grre_jax.rollouts.tools.exchange import exporters
 

@@ -159,9 +159,8 @@ def mixed(
         h: inputs.
         routing: the experts and their weights.
         matrices: parameters of the experts by name, each [experts, ...], whole along fsdp.
-        apply: `(rows, products, expert, matrices) -> rows`, what the experts compute, where
-            `products(rows, matrix)` multiplies each row with its expert's part of a matrix, and
-            `expert` is the expert of each row.
+        apply: `(rows, products, matrices) -> rows`, what the experts compute, where
+            `products(rows, matrix)` multiplies each row with its expert's part of a matrix.
     """
     mesh = meshes.current()
     tokens = meshes.part(h.shape, "flat")
@@ -206,8 +205,7 @@ def _mixed(
     inverse = jnp.argsort(order)
     sizes = _is_of(expert, count).sum(axis=0, dtype=jnp.int32)
     rows = _sorted_rows(h, order, inverse, k)
-    expert_of_row = jnp.minimum(expert[order], count - 1)
-    y = apply(rows, partial(grouped_product, sizes=sizes), expert_of_row, matrices)
+    y = apply(rows, partial(grouped_product, sizes=sizes), matrices)
     y = _permuted(y, inverse, order).reshape(tokens, k, -1)
     return (y * weights[..., None]).sum(axis=1)
 

@@ -30,7 +30,6 @@ from grre_jax.models.embedding import embed
 from grre_jax.models.experts import Router, Routing, mixed, route, summed
 from grre_jax.models.lora import Factors, LoraConfig, initial, joined_term, sizes, terms
 from grre_jax.models.products import product, swiglu
-from grre_jax.models.quantised import quantise, scaled_product
 from grre_jax.models.rotary import Rotary, rotate_groups
 from grre_jax.parallel import mesh as meshes
 
@@ -171,17 +170,6 @@ class Block(nnx.Module):
         self.gate_up_proj = nnx.Param(jnp.concatenate(both, axis=-1))
         del self.gate_proj, self.up_proj
 
-    def quantise(self, dtype: str) -> None:
-        """Replaces each matrix of a projection by its entries in `dtype` ("int8" or "fp8") and a
-        parameter `..._scale`, one float32 per output. Norms, biases and low-rank terms stay.
-
-        Not for training: a rounded number has no useful gradient.
-        """
-        for name in (name for name in MATRICES if hasattr(self, name)):
-            values, scale = quantise(getattr(self, name)[...], dtype)
-            setattr(self, name, nnx.Param(values))
-            setattr(self, f"{name}_scale", nnx.Param(scale))
-
     def _factors(self, projections: tuple[str, ...], dtype: Any) -> dict[str, Factors]:
         present = [p for p in projections if self.lora is not None and self.lora.has(p)]
         return {
@@ -190,10 +178,7 @@ class Block(nnx.Module):
         }
 
     def _product(self, h: Float[Array, "n in"], name: str) -> Float[Array, "n out"]:
-        if not hasattr(self, f"{name}_scale"):
-            return product(h, self._weight(name, h.dtype))
-        values, scale = getattr(self, name)[...], getattr(self, f"{name}_scale")[...]
-        return scaled_product(h, values, scale).astype(h.dtype)
+        return product(h, self._weight(name, h.dtype))
 
     def _project(self, h: Float[Array, "n in"], *projections: str) -> list[Float[Array, "n out"]]:
         """Applies separate projections ("o"; "gate" and "up"; "down") and their low-rank terms."""
@@ -332,20 +317,11 @@ class Block(nnx.Module):
         router = self.router_proj[...]
         routing = route(h, router, c.experts_per_token, c.normalise_experts, routes)
         names = [name for name in vars(self) if name.startswith("expert_")]
-        matrices = {
-            # Quantised numbers and their scales keep their dtype.
-            name: getattr(self, name)[...]
-            if hasattr(self, f"{name}_scale") or name.endswith("_scale")
-            else self._weight(name, h.dtype)
-            for name in names
-        }
+        matrices = {name: self._weight(name, h.dtype) for name in names}
 
-        def apply(rows, product_of, expert, parts):
+        def apply(rows, product_of, parts):
             def project(rows, name):
-                values = parts[f"expert_{name}_proj"]
-                scale = parts.get(f"expert_{name}_proj_scale")
-                y = product_of(rows, values.astype(rows.dtype))
-                y = y if scale is None else (y * scale[expert]).astype(rows.dtype)
+                y = product_of(rows, parts[f"expert_{name}_proj"])
                 a = parts.get(f"expert_{name}_lora_a")
                 if self.lora is None or a is None:
                     return y
@@ -605,7 +581,6 @@ class Transformer(nnx.Module):
         self,
         hidden: Float[Array, "*batch width"],
         head: Array | None = None,
-        scale: Float[Array, " vocab"] | None = None,
     ) -> Float[Array, "*batch vocab"]:
         """Computes logits in float32, for small inputs (training uses `models.logprobs`); -inf for
         ids without text.
@@ -614,13 +589,9 @@ class Transformer(nnx.Module):
             hidden: [..., width] final hidden states.
             head: [width, vocab], `gathered_head(dtype).T` computed once for a loop; None computes
                 it.
-            scale: [vocab] scale of each token's column in a quantised head.
         """
         head = self.gathered_head(hidden.dtype).T if head is None else head
-        if scale is None:
-            logits = jnp.einsum("...d,dv->...v", hidden, head, preferred_element_type=jnp.float32)
-        else:
-            logits = scaled_product(hidden, head, scale)
+        logits = jnp.einsum("...d,dv->...v", hidden, head, preferred_element_type=jnp.float32)
         cap = self.config.logit_softcap
         logits = cap * jnp.tanh(logits / cap) if cap else logits
         if self.num_ids is None:

@@ -31,10 +31,6 @@ RULES: dict[str, tuple[str | None, ...]] = {
     **{f"{p}_proj": (None, "fsdp", "tensor") for p in ("qkv", "gate", "up")},
     **{f"{p}_proj": (None, "tensor", "fsdp") for p in ("o", "down")},
     "qkv_bias": (None, "tensor"),
-    # Scales of quantised matrices, [layers, out] and [vocab].
-    **{f"{p}_proj_scale": (None, "tensor") for p in ("qkv", "gate", "up")},
-    **{f"{p}_proj_scale": (None, "fsdp") for p in ("o", "down")},
-    "head_scale": ("tensor",),
     # Low-rank terms [layers, in, rank] and [layers, rank, out]: cut where their projection is.
     **{f"{p}_lora_a": (None, "fsdp", None) for p in ("q", "k", "v", "gate", "up")},
     **{f"{p}_lora_b": (None, None, "tensor") for p in ("q", "k", "v", "gate", "up")},

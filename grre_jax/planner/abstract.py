@@ -87,7 +87,7 @@ class AbstractRun:
         whole = meshes.replicated(self.mesh)
         rows = meshes.rows(self.mesh, axis=1)
         distribution = jax.eval_shape(lambda: SamplingDistribution.of(SamplingParams()))
-        run = partial(_whole_call, self.graph, shape, columns, settings.weight_dtype)
+        run = partial(_whole_call, self.graph, shape, columns)
         with meshes.use(self.mesh):
             return jax.jit(run).lower(
                 training_state.full(self.state.params, self.frozen),
@@ -180,7 +180,6 @@ def _whole_call(
     graph: Any,
     shape: Shape,
     columns: int,
-    weight_dtype: str,
     params: Any,
     parts: Any,
     distribution: SamplingDistribution,
@@ -192,7 +191,7 @@ def _whole_call(
     Args:
         parts: prompts, their lengths and keys of every fill, [fills, shards, rows, ...].
     """
-    weights = prepared(nnx.merge(graph, params), weight_dtype)
+    weights = prepared(nnx.merge(graph, params))
     state = engine.new_state(shape, weights, columns)
     rotary = engine.prompt_rotary(weights.model.config, shape.prompt_tokens)
     index = jnp.broadcast_to(jnp.arange(shape.prefill_batch, dtype=jnp.int32), parts[1].shape[1:])

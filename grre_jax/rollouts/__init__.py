@@ -22,11 +22,7 @@ from grre_jax.rollouts.schema import (
     Group as Group,
     correctness as correctness,
 )
-from grre_jax.rollouts.tools.copying import (
-    CopyReport as CopyReport,
-    filter as filter,
-    merge as merge,
-)
+from grre_jax.rollouts.tools.copying import filter as filter, merge as merge
 from grre_jax.rollouts.tools.exchange.exporters import export as export
 from grre_jax.rollouts.tools.exchange.importers import import_rows as import_rows
 from grre_jax.rollouts.tools.expression import predicate as predicate

@@ -23,26 +23,21 @@ from grre_jax.tasks.judging import FAILED_REWARD, FIELD
 _JSON = ("list", "extra")  # kinds of fields that a record has as JSON
 
 
-def _fields() -> Iterator[tuple[str, str, str]]:
+def _fields() -> Iterator[tuple[str, str]]:
     for field in GROUP_FIELDS:
-        meaning = field.meaning[0].upper() + field.meaning[1:]
         if field.name == "texts":
-            yield "texts", "uint8", "UTF-8 bytes of all completions' texts, one after the other."
-            yield "text_lengths", "int32", "Bytes of each completion's text."
+            yield "texts", "uint8"  # UTF-8, one after the other
+            yield "text_lengths", "int32"  # in bytes
         elif field.kind == "components":
-            yield "component_names", "text", "JSON list: names of the reward components."
-            yield field.name, "float32", f"{meaning} A row per name, one after the other."
-        elif field.kind in _JSON:
-            yield field.name, "text", f"JSON: {field.meaning}"
+            yield "component_names", "text"  # JSON
+            yield "components", "float32"  # a row per name, one after the other
         else:
-            yield field.name, field.kind, meaning
+            yield field.name, "text" if field.kind in _JSON else field.kind
 
 
-# Name, kind (text, int64, float64, or the dtype of a 1-D array) and meaning of each feature.
+# Name and kind of each feature: text, int64, float64, or the dtype of a 1-D array.
 FIELDS = tuple(_fields())
-
-
-CHECKSUM = "checksum"
+CHECKSUM = "checksum"  # CRC-32 of the other features, in the order of their names
 
 
 @functools.cache
@@ -52,20 +47,20 @@ def features() -> Any:
     """
     import tensorflow_datasets as tfds
 
-    # About ten times as fast as tf.train.Example's lists of numbers, and exact.
-    raw = tfds.features.Encoding.BYTES
-
-    def feature(kind: str, meaning: str) -> Any:
+    layout = {}
+    for name, kind in (*FIELDS, (CHECKSUM, "int64")):
         if kind == "text":
-            return tfds.features.Text(doc=meaning)
-        if kind == "int64":
-            return tfds.features.Scalar(np.int64, doc=meaning)
-        shape = () if kind == "float64" else (None,)
-        return tfds.features.Tensor(shape=shape, dtype=np.dtype(kind), encoding=raw, doc=meaning)
-
-    layout = {name: feature(kind, meaning) for name, kind, meaning in FIELDS}
-    meaning = "CRC-32 of the other features, in the order of their names."
-    return tfds.features.FeaturesDict(layout | {CHECKSUM: feature("int64", meaning)})
+            layout[name] = tfds.features.Text()
+        elif kind == "int64":
+            layout[name] = tfds.features.Scalar(np.int64)
+        else:
+            layout[name] = tfds.features.Tensor(
+                shape=() if kind == "float64" else (None,),
+                dtype=np.dtype(kind),
+                # About ten times as fast as tf.train.Example's lists of numbers, and exact.
+                encoding=tfds.features.Encoding.BYTES,
+            )
+    return tfds.features.FeaturesDict(layout)
 
 
 def encode(group: Group) -> bytes:
@@ -77,7 +72,7 @@ def encode(group: Group) -> bytes:
     contents = _contents(group)
     example = _example_proto()()
     feature = example.features.feature
-    for name, kind, _ in FIELDS:
+    for name, kind in FIELDS:
         if kind == "int64":
             feature[name].int64_list.value.extend(np.frombuffer(contents[name], kind))
         else:

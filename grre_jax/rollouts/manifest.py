@@ -10,12 +10,11 @@ that fails its checksum is refused by its number.
 
 import dataclasses
 import fcntl
-import itertools
 import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from grre_jax.errors import DataError
@@ -23,7 +22,7 @@ from grre_jax.rollouts import schema
 from grre_jax.storage.locks import lock
 
 FILENAME = "manifest.jsonl"
-OTHER_DIGEST = "its SHA-256 is not the one in the manifest"
+MISSING = "the manifest lists this file but it is missing"
 # A finished line; the byte after it may be a newline that was damaged later.
 _FINISHED = re.compile(rb',"crc32":"[0-9a-f]{8}"\}.?$', re.DOTALL)
 
@@ -49,7 +48,10 @@ class CorruptShard(DataError):
 
     def __str__(self) -> str:
         where = self.file if self.record is None else f"{self.file}, record {self.record}"
-        return f"{where}: {self.args[1]}; restore it from a copy."
+        return (
+            f"{where}: {self.args[1]}; restore it from a copy, or delete the data set's line from"
+            f" {FILENAME}: a run that sampled it then does so again with --resume."
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,9 +82,9 @@ class Entry:
     tokens: int
     reward_mean: float
     positions: tuple[tuple[int, int], ...]
-    files: dict[str, dict[str, Any]]
+    files: dict[str, dict[str, Any]] = dataclasses.field(hash=False)
     created: str
-    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
     schema_version: str = schema.SCHEMA_VERSION
     failures: int = 0
 
@@ -101,23 +103,21 @@ class Entry:
         return f"{root}/{self.name}/{file}"
 
 
-def append(folder: str | os.PathLike[str], *entries: Entry) -> None:
+def append(folder: str | os.PathLike[str], *added: Entry) -> None:
     """Adds the lines of entries and waits until they are on the disk.
 
     Raises:
         OSError: they could not be written (no space left, say); then the manifest is as it was.
     """
-    lines = b"".join(map(to_line, entries))
+    lines = b"".join(map(to_line, added))
     with open(os.path.join(folder, FILENAME), "a+b", buffering=0) as file:
         lock(file, fcntl.LOCK_EX)  # the processes of a run write to one folder
         file.seek(0)
         content = file.read()
-        end = content.rfind(b"\n") + 1
-        if _FINISHED.search(content, end):
-            end = len(content)
-            lines = b"\n" + lines  # finished but for its newline
-        else:
-            file.truncate(end)  # a line that its writer never finished
+        end = finished(content)
+        file.truncate(end)
+        if end and not content.endswith(b"\n", 0, end):
+            lines = b"\n" + lines
         try:
             written = file.write(lines)
             if written < len(lines):
@@ -128,64 +128,27 @@ def append(folder: str | os.PathLike[str], *entries: Entry) -> None:
             raise
 
 
-class Tail:
-    """Reads a manifest from where the last reading stopped.
+def finished(content: bytes) -> int:
+    """Returns the length of a manifest without a last line that was not finished."""
+    end = content.rfind(b"\n") + 1
+    return len(content) if _FINISHED.search(content, end) else end
+
+
+def entries(content: bytes, shown: str, start: int = 0) -> Iterator[Entry | CorruptManifest]:
+    """Yields the entries of a manifest, and the error of a damaged line in its place.
 
     Args:
-        shown: the manifest's name in messages.
-        read: returns the manifest.
+        content: of the manifest.
+        shown: its name in messages.
+        start: number of the byte to begin at, behind a finished line.
     """
-
-    def __init__(self, shown: str, read: Callable[[], bytes]) -> None:
-        self.shown = shown
-        self._read = read
-        self._offset = self._lines = 0
-
-    def new(self) -> list[Entry]:
-        """Returns the entries added since the last call; none if there is no manifest yet.
-
-        Raises:
-            CorruptManifest: a finished line is damaged; the message names file, line and fix.
-                Nothing counts as read then: the next call returns all that this one would have
-                returned, once the line is restored or deleted.
-        """
-        entries = []
-        for found in self.scan():
-            if isinstance(found, CorruptManifest):
-                raise found
-            entries.append(found)
-        return entries
-
-    def scan(self) -> Iterator[Entry | CorruptManifest]:
-        """Yields new entries, and the error of a damaged line in its place. They count as read once
-        all have been taken.
-        """
-        content = self._read()
-        if len(content) < self._offset:
-            yield CorruptManifest(
-                f"{self.shown}: shorter than what was read of it before; restore it from a copy, or"
-                " read the folder anew."
-            )
-            return
-        *lines, rest = content[self._offset :].split(b"\n")
-        end = len(content) - len(rest)
-        if _FINISHED.search(rest):
-            lines.append(rest)
-            end = len(content)
-        lines = list(filter(None, lines))
-        for number, line in enumerate(lines, self._lines + 1):
-            yield parsed(line, f"{self.shown}, line {number}")
-        self._offset = end
-        self._lines += len(lines)
+    lines = content[start : finished(content)].split(b"\n")
+    for number, line in enumerate(lines, content.count(b"\n", 0, start) + 1):
+        if line:
+            yield _parsed(line, f"{shown}, line {number}")
 
 
-def parsed(line: bytes, location: str) -> Entry | CorruptManifest:
-    """Returns the entry of a line, or the error if it is damaged.
-
-    Args:
-        line: without its newline.
-        location: of the line, in messages.
-    """
+def _parsed(line: bytes, location: str) -> Entry | CorruptManifest:
     try:
         size = len(_seal(b""))
         body = line[:-size] + b"}"
@@ -213,11 +176,16 @@ def parsed(line: bytes, location: str) -> Entry | CorruptManifest:
 
 def runs(positions: list[int]) -> tuple[tuple[int, int], ...]:
     """Returns positions in record order as runs (first, count) of consecutive ones, or of -1."""
-    listed = itertools.groupby(
-        enumerate(positions), lambda item: item[1] - item[0] if item[1] >= 0 else "imported"
-    )
-    runs = (list(items) for _, items in listed)
-    return tuple((items[0][1], len(items)) for items in runs)
+    found: list[tuple[int, int]] = []
+    following = None
+    for position in positions:
+        if position == following:
+            first, count = found[-1]
+            found[-1] = (first, count + 1)
+        else:
+            found.append((position, 1))
+        following = position + 1 if position >= 0 else -1
+    return tuple(found)
 
 
 def to_line(entry: Entry) -> bytes:

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest, schema
-from grre_jax.rollouts.storage import object_store
-from grre_jax.rollouts.storage.shards import Shards
+from grre_jax.rollouts.storage import open_storage
 
 KEPT_TOKENS = 4_000_000  # of groups kept in memory until they are read, some 20 bytes each
 
@@ -64,19 +63,17 @@ class RolloutReader:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.storage = object_store.open_storage(folder)
+        self.storage = open_storage(folder)
         self.folder = self.storage.root
         self.storage.check()
-        self._tail = self.storage.tail()
-        # Data sets, and the number of each one's first group and of the next one's: swapped
-        # together, so that a thread sees both or neither of a new data set.
-        self._listed: tuple[list[manifest.Entry], list[int]] = ([], [0])
+        self._grows = True
+        self._read = 0  # bytes of the manifest
+        self._datasets: list[manifest.Entry] = []
+        self._starts = [0]  # number of each one's first group, and of the next one's
         self._names: set[str] = set()
         self._index: dict[int, list[int]] = {}
-        self._indexed = 0
-        self._growing = threading.Lock()  # held while data sets are added, also to `index`
-        self._left_out: set[str] = set()
-        self._shards = Shards(self.storage)
+        self._indexed = 0  # data sets
+        self._growing = threading.Lock()  # held while data sets are added, also to the index
         self._kept: dict[tuple[str, int], schema.Group] = {}
         self._kept_tokens = 0
         self._keeping = threading.Lock()  # of the two lines above
@@ -85,16 +82,20 @@ class RolloutReader:
     def first(self, count: int) -> "RolloutReader":
         """Returns a reader of the first `count` data sets, to which no others are added."""
         reader = copy.copy(self)
-        reader._listed = self._listed[0][:count], self._listed[1][: count + 1]
+        reader._datasets = []
+        reader._starts = [0]
+        reader._names = set()
         reader._index = {}
         reader._indexed = 0
-        reader._tail = None
+        for entry in self._datasets[:count]:
+            reader._add(entry)
+        reader._grows = False
         return reader
 
     @property
     def datasets(self) -> tuple[manifest.Entry, ...]:
         """The manifest's entries, in the order in which they were sealed."""
-        return tuple(self._listed[0])
+        return tuple(self._datasets)
 
     @property
     def contains(self) -> frozenset[str]:
@@ -105,25 +106,6 @@ class RolloutReader:
             split for entry in self.datasets for split in entry.metadata.get("contains", ())
         )
 
-    @property
-    def index(self) -> Mapping[int, list[int]]:
-        """Numbers of the groups at each position of the prompt stream, oldest first, without
-        imported groups (at -1).
-        """
-        if self._indexed == len(self._listed[0]):
-            return self._index
-        with self._growing:
-            datasets, starts = self._listed
-            for which in range(self._indexed, len(datasets)):
-                entry = datasets[which]
-                number = starts[which]
-                for first, count in entry.positions:
-                    for position in range(first, first + count) if first >= 0 else ():
-                        self._index.setdefault(position, []).append(number + position - first)
-                    number += count
-            self._indexed = len(datasets)
-        return self._index
-
     def refresh(self) -> int:
         """Adds the data sets sealed since the folder was opened or last refreshed.
 
@@ -131,22 +113,50 @@ class RolloutReader:
             The number of groups that were added.
 
         Raises:
-            CorruptManifest: a finished line of the manifest is damaged.
+            CorruptManifest: a finished line of the manifest is damaged; the message names file,
+                line and fix. Nothing is added then.
         """
+        if not self._grows:
+            return 0
         with self._growing:
-            before, new = len(self), self._tail.new() if self._tail else []
-            datasets, starts = map(list, self._listed) if new else self._listed
+            before = len(self)
+            content = self.storage.read_manifest()
+            shown = f"{self.folder}/{manifest.FILENAME}"
+            new = list(manifest.entries(content, shown, self._read))
             for entry in new:
-                if entry.name in self._names:
-                    continue  # a line that somebody copied: the groups are not there twice
-                self._names.add(entry.name)
-                datasets.append(entry)
-                starts.append(starts[-1] + entry.groups)
-            self._listed = datasets, starts
+                if isinstance(entry, manifest.CorruptManifest):
+                    raise entry
+            for entry in new:
+                self._add(entry)
+            self._read = manifest.finished(content)
             return len(self) - before
 
+    def _add(self, entry: manifest.Entry) -> None:
+        if entry.name in self._names:
+            return  # a line that somebody copied: the groups are not there twice
+        self._names.add(entry.name)
+        # In this order: a thread that counts a group finds its data set too.
+        self._datasets.append(entry)
+        self._starts.append(self._starts[-1] + entry.groups)
+
+    @property
+    def index(self) -> Mapping[int, list[int]]:
+        """Numbers of the groups at each position of the prompt stream, oldest first, without
+        imported groups (at -1).
+        """
+        if self._indexed < len(self._datasets):
+            with self._growing:
+                for which in range(self._indexed, len(self._datasets)):
+                    number = self._starts[which]
+                    for first, count in self._datasets[which].positions:
+                        for place in range(count) if first >= 0 else ():
+                            self._index.setdefault(first + place, []).append(number + place)
+                        number += count
+                    self._indexed = which + 1
+        return self._index
+
     def __len__(self) -> int:
-        return self._listed[1][-1]
+        return self._starts[-1]
 
     def __getitem__(self, number: int) -> schema.Group:
         """Returns a group; negative numbers count from the end.
@@ -161,7 +171,7 @@ class RolloutReader:
             if group is not None:
                 self._kept_tokens -= len(group.tokens)
                 return group
-        return self._shards.group(entry, record)
+        return self.storage.group(entry, record)
 
     def keep(self, dataset: str, groups: Sequence[schema.Group]) -> None:
         """Keeps groups that this process has just sealed in memory, up to KEPT_TOKENS, so that
@@ -179,19 +189,6 @@ class RolloutReader:
                     self._kept[dataset, record] = group
                     self._kept_tokens += len(group.tokens)
 
-    def dataset_of(self, file: str) -> manifest.Entry | None:
-        """Returns the data set with a data file, as `CorruptShard.file` names it; None if
-        the file is in another folder.
-        """
-        files = {entry.location(self.folder, entry.data_file): entry for entry in self.datasets}
-        return files.get(file)
-
-    def leave_out(self, entry: manifest.Entry) -> None:
-        """Ignores a data set in `find` and `at` with a policy version: it is damaged, and its
-        groups are sampled again into another.
-        """
-        self._left_out.add(entry.name)
-
     def __iter__(self) -> Iterator[schema.Group]:
         return (self[number] for number in range(len(self)))
 
@@ -201,13 +198,12 @@ class RolloutReader:
         Raises:
             IndexError: the number is out of range.
         """
-        datasets, starts = self._listed
-        count = starts[-1]
+        count = len(self)
         wanted = number + count if number < 0 else number
         if not 0 <= wanted < count:
             raise IndexError(f"group {number} of {count} in {self.folder}")
-        which = bisect.bisect_right(starts, wanted) - 1
-        return datasets[which], wanted - starts[which]
+        which = bisect.bisect_right(self._starts, wanted) - 1
+        return self._datasets[which], wanted - self._starts[which]
 
     def find(self, position: int, policy_version: int | None = None) -> int | None:
         """Returns the number of the newest group at a position of the prompt stream, or of the
@@ -216,15 +212,13 @@ class RolloutReader:
         Args:
             position: in the prompt stream.
             policy_version: only groups of data sets of this policy version, if given. The first
-                that was sealed is found (a learner may have trained on it before the others came),
-                unless its data set is left out.
+                that was sealed is found (a learner may have trained on it before the others came).
         """
         numbers = self.index.get(position, [])
         if policy_version is None:
             return numbers[-1] if numbers else None
         for number in numbers:
-            entry = self.locate(number)[0]
-            if entry.policy_version == policy_version and entry.name not in self._left_out:
+            if self.locate(number)[0].policy_version == policy_version:
                 return number
         return None
 

@@ -15,12 +15,13 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Int32, UInt8, UInt16
 
-from grre_jax.domains import annotations, documented, inside, plain, shown
+from grre_jax.domains import annotations, inside, plain, shown
 from grre_jax.errors import DataError
 from grre_jax.tasks.judging import FIELD
 from grre_jax.tasks.task import CORRECT
@@ -177,10 +178,13 @@ class Group:
         name = field.name
         kind = field.kind
         if kind in ("int64", "float64"):
-            return self._number(name, value, np.dtype(kind))
+            return self._array(name, [value], kind)[0].item()  # also numpy's and jax's
         if kind == "list" and value is not None:
-            self._check(isinstance(value, list | tuple), name, "a list of strings", value)
+            fits = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
+            self._check(fits, name, "a list of strings", value)
             return list(value)
+        if kind == "text":
+            self._check(isinstance(value, str), name, "a string", value)
         if kind in ("components", "extra"):
             self._check(isinstance(value, dict), name, "a dict", value)
         if kind == "components":
@@ -189,7 +193,7 @@ class Group:
             return value
         if value is None:
             return self.absent(field)
-        array = self._array(name, value, np.dtype(kind))
+        array = self._array(name, value, kind)
         # An empty array of log-probs is None, as it is on the disk.
         empty = name in LOGPROB_FIELDS and not array.size and not len(self.tokens)
         return None if empty else array
@@ -222,9 +226,6 @@ class Group:
         self.validate_shapes()
         for field in GROUP_FIELDS:
             value = getattr(self, field.name)
-            if field.kind in ("text", "list"):
-                for text in [value] if field.kind == "text" else value:
-                    self._check(isinstance(text, str), field.name, "a string", text)
             if field.interval and np.size(value):
                 for bound in (np.min(value), np.max(value)):
                     fits = inside(bound, field.interval)
@@ -255,15 +256,11 @@ class Group:
                 self._check(fits.all(), name, domain, row[~fits][:1])
 
     def _validate_turns(self) -> None:
-        """Checks that the turns are where the policy generated, one after the other."""
+        """Checks that the policy generated the tokens of its turns and no others."""
         sampled = np.zeros(len(self.tokens), np.uint8)
         for k in range(len(self.turn_counts)):
-            start, end = self.offsets[k : k + 2]
-            for name, most in (("turn_tokens", end - start), ("turn_texts", len(self.texts[k]))):
-                ends = [0, *(end for turn in self.turns(k, name) for end in turn), most]
-                self._check(ends == sorted(ends), name, f"ascending numbers in [0, {most}]", ends)
             for first, last in self.turns(k):
-                sampled[start + first : start + last] = 1
+                sampled[self.offsets[k] + first : self.offsets[k] + last] = 1
         if len(self.turn_counts):
             fits = (sampled == self.mask).all()
             self._check(fits, "turn_tokens", "the tokens that the mask marks", self.turn_tokens)
@@ -397,10 +394,6 @@ class Group:
 
     __hash__ = None
 
-    def _number(self, name: str, value: Any, dtype: np.dtype) -> int | float:
-        """Returns a scalar, also numpy's and jax's, as Python's own int or float."""
-        return self._array(name, [value], dtype)[0].item()
-
     def _array(self, name: str, values: Any, dtype: Any) -> np.ndarray:
         dtype = np.dtype(dtype)
         try:
@@ -418,7 +411,6 @@ class Group:
 
     def _check(self, fits: Any, name: str, domain: str, value: Any) -> None:
         if not fits:
-            value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
             raise DataError(
                 f"Group {self.group_id!r}: field {name}: expected {domain}, got {shown(value)}."
             )
@@ -434,40 +426,29 @@ class Field(NamedTuple):
         dimension: of an array or list: prompt, completions, tokens, turns, ends for two per turn,
             or routes for some per token.
         interval: of its numbers, as "[0, 1]"; "" for any.
-        meaning: in words.
     """
 
     name: str
     kind: str
     dimension: str
     interval: str
-    meaning: str
 
 
-def _field(name: str, annotation: Any, meaning: str) -> Field:
+def _field(name: str, annotation: Any) -> Field:
     members = [annotation, *typing.get_args(annotation)]
     annotated = [member for member in members if typing.get_origin(member) is Annotated]
     interval = annotated[0].__metadata__[0] if annotated else ""
     kind = plain(annotation)
     if hasattr(kind, "dtypes"):
-        return Field(name, kind.dtypes[0], kind.dim_str, interval, meaning)
-    kinds = {str: "text", int: "int64", float: "float64"}
-    if kind in kinds:
-        return Field(name, kinds[kind], "", interval, meaning)
-    kind = {"components": "components", "extra": "extra"}.get(name, "list")
-    return Field(name, kind, "" if name == "extra" else "completions", "", meaning)
+        return Field(name, kind.dtypes[0], kind.dim_str, interval)
+    if name == "extra" or kind in _KINDS:
+        return Field(name, _KINDS.get(kind, name), "", interval)
+    return Field(name, "components" if name == "components" else "list", "completions", "")
 
 
-_MEANINGS = documented(Group)
-GROUP_FIELDS = tuple(
-    _field(name, annotation, _MEANINGS[name][1]) for name, annotation in annotations(Group).items()
-)
+_KINDS = {str: "text", int: "int64", float: "float64"}
+GROUP_FIELDS = tuple(starmap(_field, annotations(Group).items()))
 _MAY_BE_EMPTY = ("token_versions", "turn_counts")
-
-
-def json_number(value: Any) -> float | None:
-    """Returns a reward or component as a value of JSON: None, which is null, for NaN."""
-    return None if np.isnan(value) else float(value)
 
 
 def correctness(groups: Sequence[Group]) -> list[Bool[np.ndarray, " judged"]] | None:

@@ -45,25 +45,21 @@ def check_limits(group: Group, max_prompt_tokens: int, max_new_tokens: int) -> N
         DataError: the prompt or a completion is over its limit, or a completion is empty.
     """
     who = f"group {group.group_id} ({group.question_id})"
-    longest = int(group.lengths.max())
-    for what, tokens, limit in (
-        ("max_prompt_tokens", len(group.prompt_tokens), max_prompt_tokens),
-        ("max_new_tokens", longest, max_new_tokens),
-    ):
-        if tokens > limit:
-            raise DataError(
-                f"{who} has {tokens} tokens, over sampling.{what} = {limit}: raise the limit, or"
-                " leave such groups out with --data.drop-over-limit true"
-            )
+    if not within_limits(group, max_prompt_tokens, max_new_tokens):
+        raise DataError(
+            f"{who} has {len(group.prompt_tokens)} prompt tokens and completions of up to"
+            f" {group.lengths.max()}, over sampling.max_prompt_tokens = {max_prompt_tokens} or"
+            f" sampling.max_new_tokens = {max_new_tokens}: raise the limit, or leave such groups"
+            " out with --data.drop-over-limit true"
+        )
     if group.lengths.min() < 1:
         raise DataError(f"{who} has an empty completion: remove it from the folder's source")
 
 
 def within_limits(group: Group, max_prompt_tokens: int, max_new_tokens: int) -> bool:
     """True if the prompt and every completion of a tokenised group are within the limits."""
-    return (
-        len(group.prompt_tokens) <= max_prompt_tokens and int(group.lengths.max()) <= max_new_tokens
-    )
+    longest = int(group.lengths.max())
+    return len(group.prompt_tokens) <= max_prompt_tokens and longest <= max_new_tokens
 
 
 def pieces(group: Group, k: int) -> list[str]:
@@ -74,15 +70,17 @@ def pieces(group: Group, k: int) -> list[str]:
     spans = group.turns(k, "turn_texts")
     if not spans:
         return [text]
-    rewards = group.turn_rewards[int(group.turn_counts[:k].sum()) :]
+    first = int(group.turn_counts[:k].sum())
     found = []
     last = 0
     for turn, (start, end) in enumerate(spans):
-        found += [f"environment: {text[last:start]}"] if start > last else []
-        gained = f" (reward {rewards[turn]:g})" if rewards[turn] else ""
+        reward = group.turn_rewards[first + turn]
+        gained = f" (reward {reward:g})" if reward else ""
+        found.append(f"environment: {text[last:start]}")
         found.append(f"turn {turn}{gained}: {text[start:end]}")
         last = end
-    return found + ([f"environment: {text[last:]}"] if last < len(text) else [])
+    found.append(f"environment: {text[last:]}")
+    return [piece for piece in found if piece != "environment: "]
 
 
 def tokenised(group: Group, tokenizer: Tokenizer) -> Group:

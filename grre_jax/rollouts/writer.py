@@ -11,12 +11,13 @@ that counts. features.json, dataset_info.json and metadata.json are written by T
 own classes, without TensorFlow.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,11 @@ import numpy as np
 
 import grre_jax
 from grre_jax.domains import AtLeastMinusOne, ConfigError, checked
-from grre_jax.errors import DataError
+from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import encoding, manifest, schema
-from grre_jax.rollouts.storage import object_store
+from grre_jax.rollouts.storage import open_storage
 from grre_jax.storage.files import sha256
-from grre_jax.storage.remote import as_os_error
+from grre_jax.storage.remote import as_os_error, is_url
 
 # The name that every data set has for TFDS: builder_from_directories reads data sets of one name
 # together.
@@ -73,7 +74,7 @@ def write(
     not fit in memory.
 
     Args:
-        folder: the rollout folder: a path, or the URL of one in an object store (s3://, gs://).
+        folder: the path of the rollout folder.
         groups: at least one group.
         writer: who writes: letters, digits, dot, dash and underscore.
         policy_version: version of the policy that sampled them, -1 when unknown or mixed.
@@ -109,8 +110,10 @@ def write(
         >>> len(reader), reader.datasets[0].name == name, reader.at(1, policy_version=3).prompt
         (2, True, '1+1=')
     """
-    about = {"writer": writer, "policy_version": int(policy_version), "metadata": metadata}
-    return write_all(folder, [DataSet(groups=groups, **about)])[0]
+    dataset = DataSet(
+        groups=groups, writer=writer, policy_version=int(policy_version), metadata=metadata
+    )
+    return write_all(folder, [dataset])[0]
 
 
 def write_all(folder: str | os.PathLike[str], datasets: Iterable[DataSet]) -> list[str]:
@@ -126,7 +129,11 @@ def write_all(folder: str | os.PathLike[str], datasets: Iterable[DataSet]) -> li
     Raises:
         UsageError, DataError: as for `write`.
     """
-    storage = object_store.open_storage(folder)
+    if is_url(folder):
+        raise UsageError(
+            f"{folder}: expected a path; write there, and copy the folder to the store"
+        )
+    storage = open_storage(folder)
     try:
         with storage.staging() as staging:
             staged = [
@@ -144,7 +151,7 @@ def write_all(folder: str | os.PathLike[str], datasets: Iterable[DataSet]) -> li
         ) from error
 
 
-def provenance_of(dataset: DataSet) -> dict[str, Any]:
+def _provenance(dataset: DataSet) -> dict[str, Any]:
     """Returns the data set's metadata as it is stored.
 
     Raises:
@@ -162,71 +169,68 @@ def provenance_of(dataset: DataSet) -> dict[str, Any]:
 
 def _stage(folder: Path, dataset: DataSet) -> tuple[Path, manifest.Entry]:
     """Writes a data set's files, and waits until the disk holds them."""
-    provenance = provenance_of(dataset)
+    provenance = _provenance(dataset)
+    version = dataset.policy_version
+    positions: list[int] = []
+    completions = tokens = judged = 0
+    reward = 0.0
     folder.mkdir()
-    totals = _write_records(folder, dataset)
-    positions = totals.pop("positions")
-    _describe(folder, len(positions), provenance)
-    version = f"-v{dataset.policy_version:06d}" if dataset.policy_version >= 0 else ""
-    first = f"-p{positions[0]:08d}" if positions[0] >= 0 else ""
-    return folder, manifest.Entry(
-        name=f"{dataset.writer}{version}{first}",
-        writer=dataset.writer,
-        policy_version=dataset.policy_version,
-        groups=len(positions),
-        positions=manifest.runs(positions),
-        files=_sealed_files(folder),
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
-        metadata=provenance,
-        **totals,
-    )
-
-
-def check_version(group: schema.Group, policy_version: int) -> None:
-    """Refuses a group of another policy version than its data set's, unless that is -1.
-
-    Raises:
-        DataError: naming the group and its versions.
-    """
-    if policy_version >= 0 and not np.isin(group.policy_version, (policy_version, -1)).all():
-        raise DataError(
-            f"Group {group.group_id!r}: field policy_version has"
-            f" {np.unique(group.policy_version).tolist()} in a data set of version"
-            f" {policy_version}; write one data set per version, or one with policy_version=-1."
-        )
-
-
-def _write_records(staging: Path, dataset: DataSet) -> dict[str, Any]:
-    """Writes the data file; returns the fields of the manifest entry that depend on its content."""
-    from array_record.python import array_record_module
-
-    positions, completions, tokens, reward, judged = [], 0, 0, 0.0, 0
-    with as_os_error():  # ArrayRecord reports a full disk, often at close only, as RuntimeError
-        output = array_record_module.ArrayRecordWriter(str(staging / DATA_FILE), OPTIONS)
-    try:
+    with _records(folder / DATA_FILE) as write_record:
         for group in dataset.groups:
+            if version >= 0 and not np.isin(group.policy_version, (version, -1)).all():
+                raise DataError(
+                    f"Group {group.group_id!r}: field policy_version has"
+                    f" {np.unique(group.policy_version).tolist()} in a data set of version"
+                    f" {version}; write one data set per version, or one with policy_version=-1."
+                )
             group.validate()
-            check_version(group, dataset.policy_version)
-            data = encoding.encode(group)
-            with as_os_error():
-                output.write(data)
+            write_record(encoding.encode(group))
             positions.append(group.position)
             completions += group.num_completions
             tokens += len(group.tokens)
             reward += float(group.judged_rewards.sum(dtype=np.float64))
             judged += int(group.judged.sum())
+    if not positions:
+        raise DataError("There are no groups to write; a data set has at least one.")
+    _describe(folder, len(positions), provenance)
+    suffix = f"-v{version:06d}" if version >= 0 else ""
+    suffix += f"-p{positions[0]:08d}" if positions[0] >= 0 else ""
+    return folder, manifest.Entry(
+        name=f"{dataset.writer}{suffix}",
+        writer=dataset.writer,
+        policy_version=version,
+        groups=len(positions),
+        completions=completions,
+        tokens=tokens,
+        reward_mean=reward / max(judged, 1),
+        failures=completions - judged,
+        positions=manifest.runs(positions),
+        files=_sealed_files(folder),
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+        metadata=provenance,
+    )
+
+
+@contextlib.contextmanager
+def _records(path: Path) -> Iterator[Callable[[bytes], None]]:
+    """Gives the function that adds a record to a new ArrayRecord file.
+
+    ArrayRecord reports a full disk, often at close only, as RuntimeError: it becomes an OSError.
+    """
+    from array_record.python import array_record_module
+
+    with as_os_error():
+        output = array_record_module.ArrayRecordWriter(str(path), OPTIONS)
+
+    def write_record(data: bytes) -> None:
+        with as_os_error():
+            output.write(data)
+
+    try:
+        yield write_record
     finally:
         with as_os_error():
             output.close()
-    if not positions:
-        raise DataError("There are no groups to write; a data set has at least one.")
-    return {
-        "completions": completions,
-        "tokens": tokens,
-        "reward_mean": reward / max(judged, 1),
-        "failures": completions - judged,
-        "positions": positions,
-    }
 
 
 def _describe(staging: Path, groups: int, provenance: dict[str, Any]) -> None:

@@ -14,7 +14,6 @@ from grre_jax.sampling.decoding.state import Shape, Trace
 from grre_jax.sampling.decoding.weights import Weights
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
 from grre_jax.sampling.prompt_batch import PromptBatch, bucket, whole
-from grre_jax.sampling_params import CACHE_DTYPES
 
 # Once there are SHRINK times fewer completions left than decode slots, and at least LEAST_SLOTS
 # slots, decoding continues in SHRINK times fewer slots.
@@ -35,7 +34,6 @@ class SamplerCall:
         routes: record the experts of every token.
 
     Attributes:
-        steps: decode steps made so far, a completion's first token included.
         shape: sizes that the programs are compiled for.
         columns: tokens that a slot's ring buffer has room for now.
         prompt_routes: the indices of prompts that were prefilled together, [shards, some], and the
@@ -55,12 +53,11 @@ class SamplerCall:
         cache_dtype: str | None = None,
         routes: bool = False,
     ):
-        if cache_dtype not in (None, *CACHE_DTYPES):
-            domain = " or ".join(CACHE_DTYPES)
-            raise ValueError(f"cache_dtype: expected {domain}, got {cache_dtype!r}")
         if max_concurrent is not None:
             max_concurrent = whole("max_concurrent", max_concurrent, 1)
-        self.weights, self.batch, self.distribution, self.steps = weights, batch, distribution, 0
+        self.weights = weights
+        self.batch = batch
+        self.distribution = distribution
         self.shape = call_shape(
             shards=batch.shards,
             prompts=batch.prompts_per_shard,
@@ -68,12 +65,13 @@ class SamplerCall:
             max_concurrent=max_concurrent,
             max_new_tokens=batch.max_new_tokens,
             prompt_tokens=batch.prompts.shape[1],
-            cache_dtype=cache_dtype or str(weights.dtype),
+            cache_dtype=weights.cache_dtype(cache_dtype),
             routes=routes,
         )
         self.prompt_routes: list[tuple[np.ndarray, jax.Array]] = []
         self.columns = min(FIRST_COLUMNS, bucket(batch.max_new_tokens))
-        self._next, self._order = np.zeros(self.shape.shards, np.int64), 0
+        self._next = np.zeros(self.shape.shards, np.int64)
+        self._order = 0
         self._state = engine.new_state(self.shape, weights, self.columns)
         self._rotary = engine.prompt_rotary(weights.model.config, self.shape.prompt_tokens)
 
@@ -101,7 +99,6 @@ class SamplerCall:
             )
             yield trace
             report, first = jax.device_get(report), False
-            self.steps += int(report.steps)
             free = np.array(report.free)
             if not report.busy and not (self._left > 0).any():
                 return

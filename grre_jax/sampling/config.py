@@ -9,8 +9,6 @@ import grre_jax
 from grre_jax.domains import Count, Positive
 from grre_jax.sampling_params import SamplingParams
 
-WEIGHT_DTYPES = ("int8", "fp8")
-
 
 @dataclasses.dataclass(frozen=True)
 class SamplingConfig(SamplingParams):
@@ -36,9 +34,6 @@ class SamplingConfig(SamplingParams):
             half of the machine's) beside the weights and the train state, and 256 a device where
             that is not known.
         cache_dtype: type of the cached keys and values; that of the activations if empty.
-        weight_dtype: rounds the matrices that sample, with a scale per output, from the policy's
-            weights whenever they change; not rounded if empty. The rounded policy is another
-            behaviour policy: its own log-probs are stored.
         record_routes: store the experts of every token, of a mixture of experts: two bytes for each
             of a token's experts at each layer. Not of trajectories.
 
@@ -60,7 +55,6 @@ class SamplingConfig(SamplingParams):
     prompts_per_call: Count = 0
     max_concurrent: Count = 0
     cache_dtype: Literal["float32", "bfloat16", ""] = ""
-    weight_dtype: Literal["int8", "fp8", ""] = ""
     record_routes: bool = False
 
     @property
@@ -70,6 +64,5 @@ class SamplingConfig(SamplingParams):
 
     @property
     def engine(self) -> str:
-        """Name of the sampler, as rollouts record it: with version and dtype of rounded weights."""
-        rounded = f" weights={self.weight_dtype}" if self.weight_dtype else ""
-        return f"grre_jax.sampling {grre_jax.__version__}{rounded}"
+        """Name of the sampler with its version, as rollouts record it."""
+        return f"grre_jax.sampling {grre_jax.__version__}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import jax
-import numpy as np
 
 from grre_jax.models.config import ModelConfig
 from grre_jax.sampling.prompt_batch import bucket
@@ -70,14 +69,11 @@ def device_bytes() -> int | None:
     """
     devices = jax.local_devices()
     if devices[0].platform == "cpu":
-        try:
-            machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        except (AttributeError, OSError, ValueError):  # a system without these
-            return None
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return machine // 2 // len(devices)
     stats = [device.memory_stats() or {} for device in devices]
     return min((found.get("bytes_limit", 0) for found in stats), default=0) or None
 
 
 def _size(dtype: str) -> int:
-    return {"bfloat16": 2, "fp8": 1}.get(dtype) or np.dtype(dtype).itemsize
+    return jax.numpy.dtype(dtype).itemsize

@@ -14,6 +14,7 @@ from jaxtyping import Array, Int, UInt32
 
 from grre_jax.models.config import ModelConfig
 from grre_jax.parallel import mesh as meshes
+from grre_jax.sampling.decoding.shards import picked
 from grre_jax.sampling.decoding.slots import KEY_KIND, KEY_WORDS, NONE, PromptSlots
 
 # EOS ids are padded to a multiple of this, so that another number of them rarely compiles.
@@ -73,7 +74,7 @@ def _prompt_slots(arrays: Any, which: Array, order: Array) -> tuple[PromptSlots,
     parts = [x.reshape(shards, -1, *x.shape[1:]) for x in arrays]
     there = which < parts[0].shape[1]
     index = jnp.where(there, which, 0)
-    tokens, lengths, counts, keys = (jax.vmap(lambda x, i: x[i])(x, index) for x in parts)
+    tokens, lengths, counts, keys = (picked(x, index) for x in parts)
     zero = jnp.zeros_like(index)
     orders = jnp.broadcast_to(order + jnp.arange(which.shape[1], dtype=jnp.int32), which.shape)
     counts = jnp.where(there, counts, 0)

@@ -22,16 +22,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt16
 
-from grre_jax.models.config import ModelConfig
 from grre_jax.models.experts import UNKNOWN
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling.call import SamplerCall
+from grre_jax.sampling.decoding.shards import placed
 from grre_jax.sampling.decoding.slots import NONE
 from grre_jax.sampling.decoding.state import RUNNING, SCORES, STOPPED, Trace
 from grre_jax.sampling.decoding.weights import Weights, prepared
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
-from grre_jax.sampling.prompt_batch import PromptBatch, make_prompt_batch
+from grre_jax.sampling.prompt_batch import make_prompt_batch
 from grre_jax.sampling.stop_strings import StopStrings
 from grre_jax.sampling_params import SamplingParams
 
@@ -149,7 +149,9 @@ def sample(
     config = weights.model.config
     if routes and not config.num_experts:
         raise ValueError("routes must be False for a model without experts, got True")
-    out = _no_samples(batch, config if routes else None)
+    shape = (batch.shards, batch.prompts_per_shard, batch.samples)
+    of_token = (config.num_layers, config.experts_per_token) if routes else ()
+    out = _no_samples(shape, batch.max_new_tokens, batch.prompts.shape[1], of_token)
     call = SamplerCall(weights, batch, distribution, max_concurrent, cache_dtype, routes=routes)
     for trace in call:
         out = _collected(out, trace)
@@ -188,63 +190,62 @@ def cut_at_stops(
         if kept is not None:
             lengths[at], reasons[at] = kept, FINISH_STOP
     live = np.arange(samples.tokens.shape[-1]) < lengths[..., None]
-    per_token = {
-        name: np.where(live, (x := getattr(samples, name)), np.zeros((), x.dtype))
-        for name in ("tokens", *(f"{score}_logprobs" for score in SCORES))
-    }
-    return dataclasses.replace(samples, lengths=lengths, finish_reasons=reasons, **per_token)
-
-
-def _no_samples(batch: PromptBatch, config: ModelConfig | None) -> dict[str, Array]:
-    """Returns the results before anything is drawn; with routes if the config is given."""
-    shape = (batch.shards, batch.prompts_per_shard, batch.samples)
-    of_token = () if config is None else (config.num_layers, config.experts_per_token)
-    return _zeros(shape, batch.max_new_tokens, batch.prompts.shape[1], of_token)
+    cut = {"lengths": lengths, "finish_reasons": reasons}
+    for name in ("tokens", *(f"{score}_logprobs" for score in SCORES)):
+        whole = getattr(samples, name)
+        cut[name] = np.where(live, whole, np.zeros((), whole.dtype))
+    return dataclasses.replace(samples, **cut)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _zeros(
+def _no_samples(
     shape: tuple[int, ...], time: int, prompt: int, of_token: tuple[int, ...]
-) -> dict[str, Array]:
-    out = {
-        "tokens": jnp.zeros((*shape, time), jnp.int32),
-        "lengths": jnp.zeros(shape, jnp.int32),
-        "finish": jnp.zeros(shape, jnp.int32),
-    }
-    out |= {name: jnp.zeros((*shape, time), jnp.float32) for name in SCORES}
+) -> Samples:
+    """Returns the results before anything is drawn, [shards, prompts, samples, ...]; with routes of
+    the shape `of_token` a token, if it is given.
+    """
+    samples = Samples(
+        jnp.zeros((*shape, time), jnp.int32),
+        jnp.zeros(shape, jnp.int32),
+        jnp.zeros(shape, jnp.int32),
+        *(jnp.zeros((*shape, time), jnp.float32) for _ in SCORES),
+    )
     if of_token:
-        sizes = {"routes": (*shape, time), "prompt_routes": (*shape[:2], prompt)}
-        for name, size in sizes.items():
-            out[name] = jnp.full((*size, *of_token), UNKNOWN, jnp.uint16)
-    return {name: meshes.constrain(x, "rows") for name, x in out.items()}
+        samples = dataclasses.replace(
+            samples,
+            prompt_routes=jnp.full((*shape[:2], prompt, *of_token), UNKNOWN, jnp.uint16),
+            routes=jnp.full((*shape, time, *of_token), UNKNOWN, jnp.uint16),
+        )
+    return jax.tree.map(lambda x: meshes.constrain(x, "rows"), samples)
 
 
 @partial(jax.jit, donate_argnums=0)
-def _collected(out: dict[str, Array], trace: Trace) -> dict[str, Array]:
+def _collected(out: Samples, trace: Trace) -> Samples:
     """Writes the trace's draws to their completions."""
-    shards, prompts, samples, time = out["tokens"].shape
+    prompts, time = out.tokens.shape[1], out.tokens.shape[3]
 
     def one(out, integers, scores, routes):
-        tokens, prompt, drawn_sample, index, code = (integers[:, i].reshape(-1) for i in range(5))
+        tokens, prompt, sample, index, code = (integers[:, i].reshape(-1) for i in range(5))
         prompt = jnp.where(prompt == NONE, prompts, prompt)
-        at = (prompt, drawn_sample, index)
-        ended = (jnp.where(code == RUNNING, prompts, prompt), drawn_sample)
-        new = {"tokens": tokens} | {name: scores[:, i].reshape(-1) for i, name in enumerate(SCORES)}
-        new = {name: out[name].at[at].set(x, mode="drop") for name, x in new.items()}
-        if routes is not None:
-            # Those of the token before, which the draw continued.
-            before = (prompt, drawn_sample, jnp.where(index > 0, index - 1, time))
-            routes = routes.reshape(-1, *routes.shape[2:])
-            new["routes"] = out["routes"].at[before].set(routes, mode="drop")
-            new["prompt_routes"] = out["prompt_routes"]
-        return new | {
-            "lengths": out["lengths"].at[ended].set(index + 1, mode="drop"),
-            "finish": (
-                out["finish"]
-                .at[ended]
-                .set(jnp.where(code == STOPPED, FINISH_STOP, FINISH_LENGTH), mode="drop")
+        ended = (jnp.where(code == RUNNING, prompts, prompt), sample)
+
+        def put(name, new, at=(prompt, sample, index)):
+            return getattr(out, name).at[at].set(new, mode="drop")
+
+        new = {
+            "tokens": put("tokens", tokens),
+            "lengths": put("lengths", index + 1, ended),
+            "finish_reasons": put(
+                "finish_reasons", jnp.where(code == STOPPED, FINISH_STOP, FINISH_LENGTH), ended
             ),
         }
+        for i, name in enumerate(SCORES):
+            new[f"{name}_logprobs"] = put(f"{name}_logprobs", scores[:, i].reshape(-1))
+        if routes is not None:
+            # Those of the token before, which the draw continued.
+            before = (prompt, sample, jnp.where(index > 0, index - 1, time))
+            new["routes"] = put("routes", routes.reshape(-1, *routes.shape[2:]), before)
+        return dataclasses.replace(out, **new)
 
     integers, scores = (jnp.moveaxis(x, 2, 0) for x in (trace.integers, trace.scores))
     routes = None if trace.routes is None else jnp.moveaxis(trace.routes, 1, 0)
@@ -252,23 +253,12 @@ def _collected(out: dict[str, Array], trace: Trace) -> dict[str, Array]:
 
 
 @partial(jax.jit, donate_argnums=0)
-def _with_prompts(out: dict[str, Array], which: Array, routes: Array) -> dict[str, Array]:
+def _with_prompts(out: Samples, which: Array, routes: Array) -> Samples:
     """Writes the experts of some prompts' tokens; `which` is out of range for none."""
-    put = jax.vmap(lambda old, i, new: old.at[i].set(new, mode="drop"))
-    return out | {"prompt_routes": put(out["prompt_routes"], which, routes)}
+    return dataclasses.replace(out, prompt_routes=placed(out.prompt_routes, which, routes))
 
 
 @partial(jax.jit, static_argnums=1)
-def _finished(out: dict[str, Array], given: int) -> Samples:
+def _finished(out: Samples, given: int) -> Samples:
     """Returns the completions of the prompts that were given, without those that pad a shape."""
-    flat = {name: x.reshape(-1, *x.shape[2:])[:given] for name, x in out.items()}
-    return Samples(
-        flat["tokens"],
-        flat["lengths"],
-        flat["finish"],
-        flat["behavior"],
-        flat["sampling"],
-        flat["policy"],
-        flat.get("prompt_routes"),
-        flat.get("routes"),
-    )
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:given], out)

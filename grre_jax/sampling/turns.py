@@ -37,7 +37,7 @@ from grre_jax.sampling.distributions.distribution import SamplingDistribution
 from grre_jax.sampling.prompt_batch import bucket, of_kind, pad_prompts, padded_ends, whole
 from grre_jax.sampling.sampler import check_decode
 from grre_jax.sampling.stop_strings import StopStrings
-from grre_jax.sampling_params import CACHE_DTYPES, SamplingParams
+from grre_jax.sampling_params import SamplingParams
 
 STEPS = 32  # most decode steps between two looks at the answers
 # Slots per row if not given: three of four trajectories may wait for their environments.
@@ -213,9 +213,6 @@ def sample_trajectories(
         1 done [1 1 1 0 0 1 1 1]
     """
     check_decode(params, decode)
-    if cache_dtype not in (None, *CACHE_DTYPES):
-        domain = " or ".join(CACHE_DTYPES)
-        raise ValueError(f"cache_dtype: expected {domain}, got {cache_dtype!r}")
     if jax.process_count() > 1 and meshes.current() is not None:
         raise ValueError(
             "trajectories cannot be sampled on a mesh of several processes, whose environments"
@@ -224,12 +221,14 @@ def sample_trajectories(
     rows = whole("rows", rows, 1)
     slots = SLOTS_PER_ROW * rows if slots is None else whole("slots", slots, rows)
     weights = model if isinstance(model, Weights) else prepared(model)
+    cache_dtype = weights.cache_dtype(cache_dtype)
     openings = [opening for opening in openings if len(opening.samples)]
     if not openings:
         return iter(())
     starts, room = _starts(openings, weights.model.config, prompt_tokens, key)
-    call = _Call(weights, starts, respond, limits, params, eos_ids, decode, wait)
-    call.allocate(rows, slots, room, cache_dtype or str(weights.dtype))
+    ends = padded_ends(weights.model.config.eos_ids if eos_ids is None else eos_ids)
+    call = _Call(weights, starts, respond, limits, params, decode, ends, wait)
+    call.allocate(rows, slots, room, cache_dtype)
     return call.trajectories()
 
 
@@ -346,16 +345,20 @@ class _Call:
         respond: Respond,
         limits: Limits,
         params: SamplingParams,
-        eos_ids: Sequence[int] | None,
         decode: Callable[[list[int]], str] | None,
+        eos: Int[Array, " ends"],
         wait: bool,
     ):
-        self.weights, self.starts, self.respond = weights, starts, respond
-        self.limits, self.params, self.wait = limits, params, wait
+        self.weights = weights
         self.config = weights.model.config
-        self.eos = padded_ends(self.config.eos_ids if eos_ids is None else eos_ids)
+        self.starts = starts
+        self.respond = respond
+        self.limits = limits
+        self.params = params
         self.stops = StopStrings(params.stop, decode) if decode else None
         self.distribution = SamplingDistribution.of(params)
+        self.eos = eos
+        self.wait = wait
         self.waiting: list[tuple[futures.Future, _Shard, _Running]] = []
 
     def allocate(self, rows: int, slots: int, prompt_tokens: int, dtype: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from grre_jax import reporting, rollouts
+from grre_jax import reporting
 from grre_jax.errors import DataError
 from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.random_streams import Purpose, run_key
@@ -115,13 +116,14 @@ class Learner:
             # What a verifier that was corrected since then did not judge stops no resumed run.
             sealed_before = len(self.choose.own.source.reader) if self.choose.own else 0
             for step in range(first, steps):
-                choice, groups, batch = self._data_of(step, state, prefetcher, bar, pending)
+                picks, groups, batch = self._data_of(step, state, prefetcher, bar, pending)
+                ages = np.array([pick.age for pick in picks], float)
                 try:
                     failures.check(
                         [
                             group
-                            for group, pick in zip(groups, choice.picks, strict=True)
-                            if pick.version >= 0 and pick.index >= sealed_before
+                            for group, pick in zip(groups, picks, strict=True)
+                            if not math.isnan(pick.age) and pick.index >= sealed_before
                         ]
                     )
                 except DataError:
@@ -135,7 +137,7 @@ class Learner:
                 prefetcher.begin(step + 1)
                 # The previous step's metrics are read now, while this step computes: nothing waits
                 # for the device.
-                extra = age_scalars(choice.ages) | verdict_scalars(groups)
+                extra = age_scalars(ages) | verdict_scalars(groups)
                 pending.swap(step + 1, metrics, extra)
                 self._after_step(step + 1, state, bar, pending)
         return state
@@ -181,34 +183,23 @@ class Learner:
         bar: Any,
         pending: DelayedMetrics,
     ) -> Prepared:
-        """Returns the data of a step once it is sealed.
-
-        A damaged data set that this run sampled is sampled again first.
-        """
+        """Returns the data of a step once it is sealed."""
 
         def between() -> None:
             self._stop_if_asked(state, pending)
             prefetcher.begin(step)  # once it is sealed, while later calls are sampled
 
-        while True:
-            prefetcher.settle()
-            try:
-                if self.supply:
-                    self.supply.ensure(step, state, bar, between)
-                with self.watch("waiting"):
-                    return prefetcher.take(step)
-            except rollouts.CorruptShard as error:
-                if not self.supply:
-                    raise
-                self.supply.leave_out(error, step)
-                self.console.print(
-                    f"damaged  {error.file}: sampling its groups again", highlight=False
-                )
-            except DataError:
-                # A policy that is not finite samples nothing that could be stored: then the metrics
-                # of the step before name the reason.
-                pending.swap(step, None)
-                raise
+        prefetcher.settle()
+        try:
+            if self.supply:
+                self.supply.ensure(step, state, bar, between)
+            with self.watch("waiting"):
+                return prefetcher.take(step)
+        except DataError:
+            # A policy that is not finite samples nothing that could be stored: then the metrics of
+            # the step before name the reason.
+            pending.swap(step, None)
+            raise
 
     def _stop_if_asked(self, state: states.TrainState, pending: DelayedMetrics) -> None:
         """Saves the state and ends the run if a signal was received; called between two steps, and

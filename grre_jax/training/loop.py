@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import json
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +26,12 @@ from grre_jax.training import (
 )
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import make_explorer
-from grre_jax.training.actors.supply import NewestSupply, Supply, needs_checkpoint, refuse_lost
+from grre_jax.training.actors.supply import NewestSupply, Supply, refuse_lost
 from grre_jax.training.checkpoints.folder import Checkpoints
 from grre_jax.training.config.run import Config
-from grre_jax.training.data.choose import make_chooser, stored_streams
-from grre_jax.training.data.sources import (
-    Source,
-    open_folders,
-    record_folders,
-    training_contents,
-)
+from grre_jax.training.data.choose import Chooser, own_samples, stored_streams
+from grre_jax.training.data.plan import Samples
+from grre_jax.training.data.sources import open_folders, record_folders, training_contents
 from grre_jax.training.export import write_model
 from grre_jax.training.learner import Learner
 from grre_jax.training.preflight import check, header
@@ -116,14 +111,14 @@ def _run(
             stack.callback(explorer.close)
         undo = _open_folder(config, provenance, folders, stack, mirrored, resume, overwrite)
         reporting.print_header(lines, console=console)
-        own: Source | None = None
+        own: Samples | None = None
+        needed = None
         if config.samples:
             (folder / "rollouts").mkdir(exist_ok=True)
-            own = Source(rollouts.read(folder / "rollouts"))
-        needed = None
-        if own is not None and config.cluster.samples and not config.regime.newest:
-            # Explorers still sample with the versions that the schedule names.
-            needed = partial(needs_checkpoint, config, own)
+            own = own_samples(config)
+            if config.cluster.samples and not config.regime.newest:
+                # Explorers still sample with the versions that the schedule names.
+                needed = own.needs
         checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint, needed)
         saved = checkpoints.steps if resume else []
         stop = stack.enter_context(StopRequest())
@@ -144,17 +139,15 @@ def _run(
         start_params = checkpoints.restore_params(state.params, 0)
 
         # ---- explore and learn
-        choose = make_chooser(config, own, stored)
         supply: Supply | None = None
         if own is not None:
-            of_run = (parts, explorer, own, checkpoints)
-            newest = config.regime.newest
-            supply = NewestSupply(*of_run, choose) if newest else Supply(*of_run)
+            kind = NewestSupply if config.regime.newest else Supply
+            supply = kind(parts, explorer, own, checkpoints)
             stack.callback(supply.close)
         learner = Learner(
             parts,
             graph,
-            choose,
+            Chooser(own, stored),
             supply,
             log,
             checkpoints,

@@ -61,8 +61,7 @@ def export(folder: Path, output: Path, step: int | None = None, *, adapter: bool
         UsageError: `output` exists, or there is no adapter to write.
         DataError: the run or the checkpoint is missing.
     """
-    parts = build.build(load_config(folder))
-    graph, (params,), (step,) = policies_at(folder, parts, (step,))
+    parts, graph, params, step = policy_at(folder, load_config(folder), step)
     contains = build.contents(folder / "provenance.json")
     write_model(parts, graph, params, output, step=step, contains=contains, adapter=adapter)
     return step
@@ -129,14 +128,13 @@ def find_scorer(name: str, dtype: str = "", compute_dtype: str = "") -> Scorer:
         source = dataclasses.replace(
             source, dtype=dtype or source.dtype, compute_dtype=compute_dtype or source.compute_dtype
         )
-        config = dataclasses.replace(run or Config(name="model"), model=source)
         if run:
+            config = dataclasses.replace(run, model=source)
             parts, graph, params, step = policy_at(folder, config, step)
         else:
-            parts = build.build(config)
+            parts = build.build(Config(name="model", model=source))
             graph, state = nnx.split(parts.model)
             params = nnx.to_pure_dict(state)
-    tokenizer = parts.tokenizer
     model = nnx.merge(graph, params)
 
     def score(groups: Sequence[Group], temperature: float) -> list[Float[np.ndarray, " tokens"]]:
@@ -154,19 +152,18 @@ def find_scorer(name: str, dtype: str = "", compute_dtype: str = "") -> Scorer:
             pack_length=row,
         )
 
-    described: dict[str, Any] = {
-        "model": path,
-        "step": step,
-        "fingerprint": fingerprint(model),
-        "tokenizer": tokenizer.fingerprint,
-        "parameters": source.dtype,
-        "engine": f"grre_jax.score {grre_jax.__version__}",
-    }
     return Scorer(
         score,
-        tokenizer,
+        parts.tokenizer,
         model.num_ids or model.config.vocab_size,
         model.config.max_positions,
         source.compute_dtype or source.dtype,
-        described,
+        {
+            "model": path,
+            "step": step,
+            "fingerprint": fingerprint(model),
+            "tokenizer": parts.tokenizer.fingerprint,
+            "parameters": source.dtype,
+            "engine": f"grre_jax.score {grre_jax.__version__}",
+        },
     )

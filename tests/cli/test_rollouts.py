@@ -15,7 +15,7 @@ def run():
 
 
 def test_look_and_verify(folder, run, capsys, flip):
-    assert run("info", folder, "--last", 1) == run("verify", folder) == 0
+    assert run("info", folder) == run("verify", folder) == 0
     assert run("show", folder, "--count", 1, "--where", "position == 4") == 0
     assert "g4" in capsys.readouterr().out
     entry = rollouts.read(folder).datasets[1]
@@ -23,9 +23,8 @@ def test_look_and_verify(folder, run, capsys, flip):
     assert run("verify", folder) == 1
     text = capsys.readouterr().out
     assert "damaged" in text and entry.data_file in text
-    assert run("merge", folder, "--output", folder.parent / "rest", "--skip-damaged") == 1
-    text = capsys.readouterr().out
-    assert "8 of 12 groups" in text and entry.data_file in text
+    with pytest.raises(DataError, match=entry.data_file):
+        run("merge", folder, "--output", folder.parent / "rest")
 
 
 def test_filter_and_merge(folder, tmp_path, run):
@@ -67,12 +66,6 @@ def test_a_filter_needs_an_expression(folder, tmp_path, run):
         with pytest.raises(UsageError):
             run("filter", folder, "--output", tmp_path / "f", "--where", wrong)
     assert not (tmp_path / "f").exists()
-
-
-@pytest.mark.parametrize("last", [0, -1])
-def test_info_lists_one_data_set_at_least(folder, run, last):
-    with pytest.raises(UsageError, match="--last"):
-        run("info", folder, "--last", last)
 
 
 def test_a_tokenizer_renders_what_is_imported(tmp_path, run):

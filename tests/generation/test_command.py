@@ -76,8 +76,6 @@ def test_lines_hold_what_the_sampler_draws(sample, digit_model, tmp_path, monkey
 def test_the_texts_that_are_shown_are_those_that_are_written(sample, digit_model, capsys):
     words = (str(digit_model), "--prompt", "3+5>", "--max-new-tokens", "20")
     texts = [c["text"] for c in sample(*words, "--num-samples", 2)[0]["completions"]]
-    assert main(["sample", *words]) == 0
-    assert capsys.readouterr().out == texts[0] + "\n"
     assert main(["sample", *words, "--num-samples", "2"]) == 0
     shown = capsys.readouterr().out
     assert all(f"sample {k}:" in shown and texts[k - 1] in shown for k in (1, 2))
@@ -144,17 +142,11 @@ def test_a_runs_policy_and_its_dtypes(tiny_run):
 
 
 def test_what_is_no_model_is_named_and_leaves_no_output(tmp_path, capsys, digit_model):
-    (tmp_path / "cut").mkdir()
-    for file in digit_model.iterdir():
-        (tmp_path / "cut" / file.name).write_bytes(file.read_bytes()[:2000])
     output = tmp_path / "o.jsonl"
-    for path, more, status, named in (
-        (tmp_path, "", 1, str(tmp_path)),
-        (tmp_path / "none", "", 1, "none"),
-        (tmp_path / "cut", "--max-new-tokens=4", 1, "safetensors"),
-        (digit_model, "--dtype=float33", 2, "float33"),
+    for path, dtype, status, named in (
+        (tmp_path / "none", "float32", 1, "none"),
+        (digit_model, "float33", 2, "float33"),
     ):
-        assert (
-            main(["sample", str(path), "--prompt=3", f"--output={output}", *more.split()]) == status
-        )
+        words = [str(path), "--prompt=3", f"--output={output}", f"--dtype={dtype}"]
+        assert main(["sample", *words]) == status
         assert named in capsys.readouterr().err and not output.exists()

@@ -18,7 +18,6 @@ from grre_jax.models.checkpoints import streaming
 from grre_jax.models.experts import UNKNOWN
 from grre_jax.models.lora import initial
 from grre_jax.parallel import mesh as meshes
-from grre_jax.sampling.decoding.weights import prepared
 
 from .conftest import SHAPE
 
@@ -186,20 +185,3 @@ def test_names_of_a_checkpoint():
     # A token takes one of two experts: what it costs beside a SwiGLU is the router of two layers.
     dense = dataclasses.replace(config, num_experts=0)
     assert config.flops_per_token(0) - dense.flops_per_token(0) == 2 * 2 * 16 * 2
-
-
-def test_quantised_experts(small):
-    model = small(**MIXTURE)
-    rounded = prepared(model, "int8")
-    names = ("expert_gate_proj", "expert_up_proj", "expert_down_proj")
-    block = rounded.blocks[0]
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 16)), jnp.float32)
-    attended = jnp.zeros((2, 3, 2, 2, 6))
-    found, _ = nnx.jit(lambda block: block.finish(x, attended))(block)
-    for name in names:
-        values, scale = (getattr(block, key)[...] for key in (name, f"{name}_scale"))
-        assert values.dtype == jnp.int8
-        setattr(block, name, nnx.Param(values * scale[:, None]))
-        delattr(block, f"{name}_scale")
-    expected, _ = nnx.jit(lambda block: block.finish(x, attended))(block)
-    np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -43,13 +43,6 @@ def test_a_step_trains_on_the_same_groups_whenever_it_is_asked_for(source, folde
     assert len(set(map(tuple, epochs))) == 5
 
 
-def test_damage_is_reported_through_the_prefetching_threads(source, folder):
-    entry = source[0].datasets[0]
-    (folder / entry.name / entry.data_file).write_bytes(b"")
-    with pytest.raises(rollouts.CorruptShard):
-        list(rollouts.TrainingOrder([source], seed=1, prompts_per_step=12).batches(0, 1))
-
-
 def test_several_folders_have_their_shares_and_epochs_of_their_own(tmp_path, make_group):
     sizes = {"a": 4, "b": 6}
     for name, size in sizes.items():

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from grre_jax.domains import documented
 from grre_jax.rollouts import encoding, manifest, schema
 from grre_jax.rollouts.tools.exchange import importers, rows
 from grre_jax.rollouts.tools.expression import values
@@ -11,12 +12,15 @@ DOCUMENT = (Path(__file__).parents[2] / "docs" / "rollouts.md").read_text()
 
 
 def test_every_field_is_documented_as_the_schema_has_it():
-    kinds = {name: name for name in ("text", "int64", "float64")}
     table = DOCUMENT.partition("`checksum` (int64)")[0]
     found = re.findall(r"^\| `(\w+)` \| ([^|]+) \| (.+) \|$", table, re.MULTILINE)
-    assert found == [
-        (name, kinds.get(kind, f"{kind} array"), meaning) for name, kind, meaning in encoding.FIELDS
-    ]
+    named = [(name, kind.removesuffix(" array")) for name, kind, _ in found]
+    assert named == list(encoding.FIELDS)
+    meanings = documented(schema.Group)
+    for name, _, meaning in found:
+        if name in meanings and name != "texts":
+            _, own = meanings[name]
+            assert own[1:] in meaning
     assert f"The schema is version {schema.SCHEMA_VERSION}." in DOCUMENT
 
 

@@ -1,7 +1,4 @@
 import dataclasses
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,22 +10,6 @@ from grre_jax.rollouts import encoding
 
 from ..groups import add_field, group_of_tfds
 
-WRITE = """
-import sys
-from grre_jax.rollouts import encoding
-from tests.groups import stored_group
-sys.stdout.buffer.write(encoding.encode(stored_group(4)))
-"""
-
-
-def test_every_process_writes_the_same_bytes(make_group):
-    """A protobuf map has another order in another process: the same group would be another
-    record there.
-    """
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", WRITE], cwd=root, capture_output=True, check=True)
-    assert done.stdout == encoding.encode(make_group(4))
-
 
 def test_tfds_lays_the_record_out_in_the_same_way(make_group):
     """Records are built without TFDS' serialiser, which is slower: the two must agree, both
@@ -39,7 +20,7 @@ def test_tfds_lays_the_record_out_in_the_same_way(make_group):
     group = make_group(4)
     spec = encoding.features()
     parsed = spec.deserialize_example_np(encoding.encode(group))
-    assert set(parsed) == {name for name, _, _ in encoding.FIELDS} | {encoding.CHECKSUM}
+    assert set(parsed) == {name for name, _ in encoding.FIELDS} | {encoding.CHECKSUM}
     assert group_of_tfds(parsed) == group
     serializer = example_serializer.ExampleSerializer(spec.get_serialized_info())
     assert encoding.decode(serializer.serialize_example(spec.encode_example(parsed))) == group
@@ -49,7 +30,7 @@ def test_any_changed_value_fails_the_checksum(make_group):
     from tensorflow_datasets.proto import tf_example_pb2
 
     data = encoding.encode(make_group(4))
-    for name, kind, _ in encoding.FIELDS:
+    for name, kind in encoding.FIELDS:
         changed, without = (tf_example_pb2.Example.FromString(data) for _ in range(2))
         if kind == "int64":
             changed.features.feature[name].int64_list.value[0] += 1
@@ -59,12 +40,6 @@ def test_any_changed_value_fails_the_checksum(make_group):
         for example in (changed, without):
             with pytest.raises(DataError):
                 encoding.decode(example.SerializeToString())
-
-
-@pytest.mark.parametrize("data", [b"", b"\xff\xff\xff", b"not a record at all"])
-def test_what_is_no_record_is_named_so(data):
-    with pytest.raises(DataError):
-        encoding.decode(data)
 
 
 def test_a_record_of_a_newer_minor_version_is_read_without_its_other_fields(
@@ -85,7 +60,7 @@ def test_a_record_of_schema_1_0_still_reads(make_group, monkeypatch):
     added |= dict.fromkeys(("turn_tokens", "turn_texts", "turn_rewards"))
     with monkeypatch.context() as older:
         fields = tuple(field for field in encoding.FIELDS if field[0] not in added)
-        contents = {name: encoding._contents(group)[name] for name, _, _ in fields}
+        contents = {name: encoding._contents(group)[name] for name, _ in fields}
         older.setattr(encoding, "FIELDS", fields)
         older.setattr(encoding, "_contents", lambda group: contents)
         data = encoding.encode(group)
@@ -111,8 +86,3 @@ def test_any_text_and_any_number_survives(texts, seed, temperature):
         temperature=temperature,
     )
     assert encoding.decode(encoding.encode(group)) == group
-
-
-def test_extra_must_be_json(make_group):
-    with pytest.raises(DataError, match="extra"):
-        encoding.encode(make_group(1, extra={"a": object()}))

@@ -28,8 +28,6 @@ def test_text_becomes_tokens_and_loses_log_probs():
     assert dataclasses.replace(made, **own) == group
 
 
-TURNS = {"turn_counts": [1, 1], "turn_tokens": [0, 2, 0, 1], "turn_texts": [0, 1, 0, 1]}
-TURNS |= {"turn_rewards": [1, 0]}
 TWO = {"turn_counts": [2, 1], "turn_tokens": [0, 1, 1, 2, 0, 1], "turn_texts": [0] * 6}
 
 
@@ -46,11 +44,6 @@ def test_a_group_whose_text_does_not_say_its_tokens_is_not_tokenised_anew(tmp_pa
     assert read_tokenised(rollouts.read(tmp_path / TOKENIZER.fingerprint), 0, TOKENIZER) == group
 
 
-def test_text_that_the_tokenizer_cannot_say_names_its_group():
-    with pytest.raises(DataError, match="group g0 .*'x'"):
-        tokenised(text_group(0, texts=("x", "3")), TOKENIZER)
-
-
 @pytest.mark.parametrize(
     ("lengths", "limits", "fits", "named"),
     [
@@ -65,11 +58,3 @@ def test_a_group_over_a_limit_is_named(lengths, limits, fits, named):
     assert within_limits(group, *limits) is fits
     with pytest.raises(DataError, match=named) if named else contextlib.nullcontext():
         check_limits(group, *limits)
-
-
-def test_a_turn_follows_the_tokens_of_another_tokenizer(tmp_path):
-    group = text_group(0, prompt_tokens=[1], tokens=[3, 4, 5], lengths=[2, 1], **TURNS)
-    rollouts.write(tmp_path / "r", [group], writer="w", metadata={"tokenizer": "another"})
-    again = read_tokenised(rollouts.read(tmp_path / "r"), 0, TOKENIZER)
-    assert [again.turns(k) for k in range(2)] == [[(0, 2)], [(0, 2)]]
-    assert again.lengths.tolist() == [2, 2] and again.turn_rewards.tolist() == [1, 0]

@@ -71,15 +71,10 @@ ALL_PARTS = {
     "num_kv_heads": 1,
     "tie_embeddings": False,
 }
-WINDOWS = {
-    "sliding_layers": (True, True),
-    "sliding_window": 9,
-    "rope_scaling": RopeScaling("llama3", 8.0, 1.0, 4.0, 16),
-}
 LATER = OTHER_FAMILIES | {"rotary_share": 0.5}
 
 
-@pytest.mark.parametrize("options", [ALL_PARTS, GEMMA, WINDOWS, LATER])
+@pytest.mark.parametrize("options", [ALL_PARTS, GEMMA, LATER])
 def test_logprobs_equal_the_training_forward_pass(tiny, options):
     model = tiny(**options)
     for temperature, top_k, top_p in ((1.0, 0, 1.0), (0.7, 0, 1.0), (1.4, 6, 0.9)):
@@ -100,16 +95,17 @@ def test_ids_without_text_are_never_drawn(tiny):
     model = tiny()
     live = VOCAB // 2
     model.embed[...] = model.embed[...].at[live:].multiply(4)
-    truncated = {"temperature": 0.7, "top_k": live + 2, "top_p": 0.9}
-    for limit in (live, VOCAB):
-        model.limit_ids(limit)
-        for options in ({}, truncated, {"temperature": 0.0}):
-            options = SHAPE | {"key": jax.random.key(1)} | options
-            got = sample(model, PROMPTS, **options)
-            assert (got.tokens.max() < live) == (limit == live)
-            expected = forward(model, PROMPTS, got, 1.0)
-            np.testing.assert_allclose(got.policy_logprobs, expected, atol=1e-4)
-    assert model.num_ids is None
+    assert sample(model, PROMPTS, key=jax.random.key(1), **SHAPE).tokens.max() >= live
+    model.limit_ids(live)
+    for options in (
+        {},
+        {"temperature": 0.7, "top_k": live + 2, "top_p": 0.9},
+        {"temperature": 0.0},
+    ):
+        got = sample(model, PROMPTS, key=jax.random.key(1), **SHAPE, **options)
+        assert got.tokens.max() < live
+        expected = forward(model, PROMPTS, got, 1.0)
+        np.testing.assert_allclose(got.policy_logprobs, expected, atol=1e-4)
 
 
 def test_completions_end_with_a_kept_and_scored_eos_or_at_the_limit(draw):
@@ -147,6 +143,11 @@ def test_draws_are_addressed_by_key_position_attempt_and_sample(draw):
     np.testing.assert_array_equal(other.tokens[[2, 0]], first[:2])
 
 
+def test_an_empty_prompt_begins_with_the_models_first_token(model, draw):
+    empty, begun = (draw([first, *PROMPTS[1:]]) for first in ([], [model.config.start_id]))
+    np.testing.assert_array_equal(empty.tokens, begun.tokens)
+
+
 def test_other_numbers_compile_nothing(draw):
     draw()
     before = engine.advance._cache_size()
@@ -174,15 +175,13 @@ def test_keys_of_another_kind_are_addresses_too(draw):
 @pytest.mark.parametrize(
     "change, named",
     [
-        ({"prompts": [1, 2]}, "prompts"),
         ({"prompts": [[1], [1.7]]}, "prompt 1"),
         ({"prompts": [[1], [2, VOCAB]]}, f"from 0 to {VOCAB - 1}.*prompt 1"),
         ({"prompts": []}, "prompts"),
-        *(({"positions": value}, "positions") for value in ([0], [0, 1, 2**32])),
+        ({"positions": [0, 1, 2**32]}, "positions"),
         ({"attempt": 2**31}, "attempt"),
-        ({"group_size": 2.0}, "group_size"),
         ({"max_concurrent": 0}, "max_concurrent"),
-        *(({"cache_dtype": dtype}, "cache_dtype") for dtype in ("int4", "int8")),
+        ({"cache_dtype": "int8"}, "cache_dtype"),
         ({"eos_ids": (5.5,)}, "eos_ids"),
         ({"stop": ("A",)}, "decode"),
         ({"key": 0}, "key"),

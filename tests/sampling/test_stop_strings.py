@@ -48,17 +48,6 @@ def test_cut():
     assert stops.cut("end") == ("", "end")
 
 
-def test_tokens_that_were_searched_are_not_decoded_again():
-    decoded = []
-
-    def counting(tokens):
-        decoded.append(len(tokens))
-        return decode(tokens)
-
-    assert in_chunks(StopStrings(["\n\nQ:"], counting), [0, 1, 8] * 200, 10) is None
-    assert sum(decoded) <= 4 * 600
-
-
 # Tokens, stop strings and how they are decoded: words of several characters, and characters of
 # several tokens.
 SHORT = st.text("a中文😀é", min_size=1, max_size=3)

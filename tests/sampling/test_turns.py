@@ -178,8 +178,6 @@ def test_long_observations_are_prefilled_in_pieces(model, monkeypatch):
             "observation after turn 0 of sample 2",
             {"respond": lambda *_: answered([3, 24]), "only": (0, 2)},
         ),
-        ("rows", {"rows": 0}),
-        ("cache_dtype", {"cache_dtype": "int8"}),
         ("decode", {"stop": "a"}),
         ("prompt 0", {"prompts": [[1] * 17]}),
     ],
@@ -187,11 +185,6 @@ def test_long_observations_are_prefilled_in_pieces(model, monkeypatch):
 def test_what_is_refused(model, named, options):
     with pytest.raises(ValueError, match=named):
         play(model, **options)
-
-
-def test_limits_are_checked():
-    with pytest.raises(ValueError, match="turns"):
-        turns.Limits(turns=0, tokens=1)
 
 
 SHARDED = """

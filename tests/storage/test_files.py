@@ -7,15 +7,6 @@ import pytest
 from grre_jax.storage.files import replace
 
 
-@pytest.mark.parametrize("content", ["two\n", b"\0two"])
-def test_what_was_there_is_replaced_and_nothing_else_is_left(tmp_path, content):
-    path = tmp_path / "file"
-    path.write_text("one")
-    replace(path, content)
-    assert path.read_bytes() == (content.encode() if isinstance(content, str) else content)
-    assert os.listdir(tmp_path) == ["file"]
-
-
 def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_text("one")

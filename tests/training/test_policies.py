@@ -26,9 +26,7 @@ def test_evaluation_of_the_first_and_last_policy(copy):
     [
         ("config.json", None),
         ("config.json", b"{"),
-        ("config.json", b"\xff\xfe"),
         ("config.json", b'{"name": "x", "stepz": 3}'),
-        ("provenance.json", b"{"),
         ("provenance.json", b"{}"),
         ("checkpoints", None),
     ],

@@ -6,7 +6,6 @@ copy are its source's, and `history` gets an entry for the copy. Groups are read
 a time.
 """
 
-import dataclasses
 import hashlib
 import itertools
 import os
@@ -17,9 +16,8 @@ from typing import Any
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import manifest, reader, writer
 from grre_jax.rollouts.encoding import encode
-from grre_jax.rollouts.manifest import CorruptShard
 from grre_jax.rollouts.schema import Group
-from grre_jax.rollouts.storage import object_store
+from grre_jax.rollouts.storage import open_storage
 
 # The most that an interrupted `derive` does again.
 GROUPS_PER_DATASET = 4096
@@ -27,36 +25,18 @@ GROUPS_PER_DATASET = 4096
 Placed = tuple[dict[str, Any], Group]  # fields of the group's data set, and the group
 
 
-@dataclasses.dataclass
-class CopyReport:
-    """The result of a copy.
-
-    Attributes:
-        folder: the new folder.
-        datasets, groups: their numbers in it.
-        read: groups that were read.
-        damaged: errors of groups left out because they cannot be read.
-    """
-
-    folder: Path | str
-    datasets: int = 0
-    groups: int = 0
-    read: int = 0
-    damaged: list[str] = dataclasses.field(default_factory=list)
-
-
 def merge(
     folders: Sequence[str | os.PathLike[str]],
     into: str | os.PathLike[str],
-    *,
-    skip_damaged: bool = False,
-) -> CopyReport:
+) -> reader.RolloutReader:
     """Copies all groups of several folders, folder by folder, into a new one; of equal groups one.
 
     Args:
         folders: rollout folders; one is enough, to make few large data sets of many small ones.
         into: the new folder.
-        skip_damaged: leave out groups that cannot be read, and report them.
+
+    Returns:
+        A reader of the new folder.
 
     Raises:
         UsageError: the new folder exists and holds something.
@@ -69,9 +49,8 @@ def merge(
         >>> other = rollouts.Group(group_id="b", prompt="2+1=", texts=["2", "3"], rewards=[0, 1])
         >>> _ = rollouts.write("mine", [one], writer="me")
         >>> _ = rollouts.write("yours", [one, other], writer="you")
-        >>> report = rollouts.merge(["mine", "yours"], "both")
-        >>> report.read, report.groups
-        (3, 2)
+        >>> [group.group_id for group in rollouts.merge(["mine", "yours"], "both")]
+        ['a', 'b']
     """
     step = {"operation": "merge", "folders": [Path(folder).name for folder in folders]}
     digests: set[bytes] = set()
@@ -82,7 +61,7 @@ def merge(
         digests.add(digest)
         return fits
 
-    return _copied(folders, into, step, is_new, skip_damaged)
+    return _copied(folders, into, step, is_new)
 
 
 def filter(
@@ -90,7 +69,7 @@ def filter(
     into: str | os.PathLike[str],
     keep: Callable[[Group], bool],
     described: str,
-) -> CopyReport:
+) -> reader.RolloutReader:
     """Copies the groups for which `keep` is True into a new folder.
 
     Args:
@@ -98,6 +77,9 @@ def filter(
         into: the new folder.
         keep: the predicate.
         described: the predicate as text, for the copies' history.
+
+    Returns:
+        A reader of the new folder.
 
     Raises:
         UsageError, DataError: as for `merge`; also when no group is kept.
@@ -110,12 +92,12 @@ def filter(
         >>> alike = rollouts.Group(group_id="b", prompt="1+2=", texts=["3", "3"], rewards=[1, 1])
         >>> _ = rollouts.write("my_rollouts", [mixed, alike], writer="me")
         >>> rule = "has_reward_variance"
-        >>> report = rollouts.filter("my_rollouts", "mixed", rollouts.predicate(rule), rule)
-        >>> report.read, report.groups, [group.prompt for group in rollouts.read("mixed")]
-        (2, 1, ['1+1='])
+        >>> copy = rollouts.filter("my_rollouts", "mixed", rollouts.predicate(rule), rule)
+        >>> [group.prompt for group in copy]
+        ['1+1=']
     """
     step = {"operation": "filter", "kept": described}
-    return _copied([folder], into, step, keep, skip_damaged=False)
+    return _copied([folder], into, step, keep)
 
 
 def _copied(
@@ -123,16 +105,19 @@ def _copied(
     into: str | os.PathLike[str],
     step: dict[str, Any],
     keep: Callable[[Group], bool],
-    skip_damaged: bool,
-) -> CopyReport:
+) -> reader.RolloutReader:
     """Copies the groups for which `keep` is True into a new folder."""
-    storage = object_store.open_storage(into)
+    storage = open_storage(into)
     if not storage.is_new():
         raise UsageError(f"{storage.root} exists already; name a new folder with --output.")
-    report = CopyReport(storage.root)
-    groups = _kept(folders, step, keep, report, skip_damaged)
-    report.datasets = len(writer.write_all(into, datasets(groups)))
-    return report
+    groups = (
+        (_provenance(source.locate(number)[0], step, {}), group)
+        for source in map(reader.read, folders)
+        for number, group in enumerate(source)
+        if keep(group)
+    )
+    writer.write_all(into, datasets(groups))
+    return reader.read(into)
 
 
 def datasets(groups: Iterable[Placed]) -> Iterator[writer.DataSet]:
@@ -141,34 +126,8 @@ def datasets(groups: Iterable[Placed]) -> Iterator[writer.DataSet]:
         yield writer.DataSet(groups=(group for _, group in items), **about)
 
 
-def _kept(
-    folders: Sequence[str | os.PathLike[str]],
-    step: dict[str, Any],
-    keep: Callable[[Group], bool],
-    report: CopyReport,
-    skip_damaged: bool,
-) -> Iterator[Placed]:
-    """Yields the groups that are copied. Damage is added to the report with `skip_damaged`, and
-    raised otherwise.
-    """
-    for folder in folders:
-        opened = reader.read(folder)
-        for number in range(len(opened)):
-            report.read += 1
-            try:
-                group = opened[number]
-            except CorruptShard as error:
-                if not skip_damaged:
-                    raise
-                report.damaged.append(str(error))
-                continue
-            if keep(group):
-                report.groups += 1
-                yield _provenance(opened.locate(number)[0], step), group
-
-
 def _provenance(
-    entry: manifest.Entry, step: dict[str, Any], metadata: dict[str, Any] | None = None
+    entry: manifest.Entry, step: dict[str, Any], metadata: dict[str, Any]
 ) -> dict[str, Any]:
     """Returns the fields of `writer.DataSet` that a copy has: its source's, with further metadata
     and a step in the history.
@@ -176,7 +135,7 @@ def _provenance(
     return {
         "writer": entry.writer,
         "policy_version": entry.policy_version,
-        "metadata": with_step(entry.metadata | (metadata or {}), step),
+        "metadata": with_step(entry.metadata | metadata, step),
     }
 
 
@@ -221,7 +180,7 @@ def derive(
         pieces += [(copy, range(start, min(start + starts.step, end))) for start in starts]
     if not pieces:
         raise DataError(f"{source.folder} has no groups.")
-    storage = object_store.open_storage(output)
+    storage = open_storage(output)
     sealed = () if storage.is_new() else reader.read(output).datasets
     for entry, piece in itertools.zip_longest(sealed, pieces[: len(sealed)]):
         if piece is None or piece[0] != {name: getattr(entry, name) for name in piece[0]}:

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -96,7 +96,7 @@ def rescore(
     } | scorer.described
     own = {"tokenizer": scorer.tokenizer.fingerprint}
 
-    options = (role, temperature, replace)
+    options = Options(role, temperature, replace)
     if ray is None:
         derive(source, output, partial(_changed, source, scorer, options, done), step, own)
         return
@@ -110,7 +110,12 @@ def rescore(
     derive(source, output, change, step, own, each=each)
 
 
-Options = tuple[str, float | None, bool]  # role, temperature and replace of `rescore`
+class Options(NamedTuple):
+    """Options of `rescore` by the same names."""
+
+    role: str
+    temperature: float | None
+    replace: bool
 
 
 def _changed_data_set(
@@ -134,44 +139,36 @@ def _changed(
     numbers: range,
 ) -> Iterator[Group]:
     """Yields the groups of these numbers, in order, with the log-probs of their tokens."""
-    role, temperature, replace = options
     for start in range(0, len(numbers), GROUPS_AT_ONCE):
         some = numbers[start : start + GROUPS_AT_ONCE]
-        groups = [_prepared(source, number, scorer, role, temperature, replace) for number in some]
-        for divisor, alike in itertools.groupby(
-            groups, lambda group: temperature or group.temperature
+        groups = [_prepared(source, number, scorer, options) for number in some]
+        for temperature, items in itertools.groupby(
+            groups, lambda group: options.temperature or group.temperature
         ):
-            alike = list(alike)
-            for group, scores in zip(alike, scorer.score(alike, divisor), strict=True):
-                yield _with(group, scores, scorer.dtype, role, temperature)
+            alike = list(items)
+            for group, scores in zip(alike, scorer.score(alike, temperature), strict=True):
+                yield _with(group, scores, scorer, options)
         done(len(some))
 
 
-def _prepared(
-    source: RolloutReader,
-    number: int,
-    scorer: Scorer,
-    role: str,
-    temperature: float | None,
-    replace: bool,
-) -> Group:
+def _prepared(source: RolloutReader, number: int, scorer: Scorer, options: Options) -> Group:
     """Returns a group ready to be scored."""
     stored = source[number]
     group = read_tokenised(source, number, scorer.tokenizer)
     who = f"group {group.group_id} of {source.folder}"
-    field = FIELDS[role]
-    if getattr(stored, field) is not None and not replace:
+    field = FIELDS[options.role]
+    if getattr(stored, field) is not None and not options.replace:
         raise DataError(
             f"{who} has {field} already: replace them with --replace, or score as another role with"
             " --as"
         )
     lost = stored.behavior_logprobs is not None and group.behavior_logprobs is None
-    if role != "behavior" and lost:
+    if options.role != "behavior" and lost:
         raise DataError(
-            f"{who} has log-probs of another tokenizer's tokens, which {role} log-probs of"
+            f"{who} has log-probs of another tokenizer's tokens, which {options.role} log-probs of"
             " this policy would lie beside: take a policy with that tokenizer"
         )
-    if not (temperature or group.temperature):
+    if not (options.temperature or group.temperature):
         raise DataError(
             f"{who} was sampled greedily (temperature 0), which leaves no log-probs: give the"
             " temperature with --temperature"
@@ -190,17 +187,13 @@ def _prepared(
 
 
 def _with(
-    group: Group,
-    scores: Float[np.ndarray, " tokens"],
-    dtype: str,
-    role: str,
-    temperature: float | None,
+    group: Group, scores: Float[np.ndarray, " tokens"], scorer: Scorer, options: Options
 ) -> Group:
-    changed: dict[str, Any] = {FIELDS[role]: scores}
-    if role == "behavior":
+    changed: dict[str, Any] = {FIELDS[options.role]: scores}
+    if options.role == "behavior":
         changed |= {"sampling_logprobs": None, "policy_logprobs": None}
-        changed["logprob_dtype"] = dtype
-        if temperature not in (None, group.temperature):
-            changed["temperature"] = temperature
+        changed["logprob_dtype"] = scorer.dtype
+        if options.temperature not in (None, group.temperature):
+            changed["temperature"] = options.temperature
             changed["extra"] = group.extra | {"sampled_temperature": group.temperature}
     return dataclasses.replace(group, **changed)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from grre_jax import rollouts
 from grre_jax.rollouts import Group
-from grre_jax.rollouts.schema import json_number
 from grre_jax.rollouts.tools.copying import derive
 from grre_jax.tasks import Question
 from grre_jax.tasks.judging import FAILED_REWARD, FIELD, REASONS, Judge, Judged
@@ -61,8 +62,7 @@ def reverify(
             )
             for group, judged in zip(groups, judgements, strict=True):
                 now = _with(group, judged)
-                rewards = (map(json_number, each.rewards) for each in (group, now))
-                changes.update(zip(*rewards, strict=True))
+                changes.update(zip(_numbers(group.rewards), _numbers(now.rewards), strict=True))
                 yield now
             done(len(groups))
 
@@ -72,16 +72,21 @@ def reverify(
     return changes
 
 
+def _numbers(row: np.ndarray) -> list[float | None]:
+    """Returns rewards or components as values of JSON: None, which is null, for NaN."""
+    return [None if np.isnan(number) else float(number) for number in row]
+
+
 def _with(group: Group, judged: Judged) -> Group:
-    before = {
-        "rewards": [json_number(reward) for reward in group.rewards],
-        "components": {
-            name: [json_number(value) for value in row] for name, row in group.components.items()
-        },
-        **({FIELD: group.extra[FIELD]} if FIELD in group.extra else {}),
+    before: dict[str, Any] = {
+        "rewards": _numbers(group.rewards),
+        "components": {name: _numbers(row) for name, row in group.components.items()},
     }
-    of_verdicts = (FIELD, REASONS, FAILED_REWARD)
-    extra = {name: value for name, value in group.extra.items() if name not in of_verdicts}
+    extra = dict(group.extra)
+    if FIELD in extra:
+        before[FIELD] = extra[FIELD]
+    for name in (FIELD, REASONS, FAILED_REWARD):
+        extra.pop(name, None)
     extra |= {BEFORE: [*extra.get(BEFORE, []), before]} | judged.extra
     return dataclasses.replace(
         group, rewards=judged.rewards, components=judged.components, extra=extra

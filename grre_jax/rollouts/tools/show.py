@@ -18,56 +18,40 @@ from grre_jax.tasks.judging import FIELD, REASONS
 MOST_CHARACTERS = 300  # of the values of a provenance field
 
 
-def info(folder: str | os.PathLike[str], last: int = 10) -> None:
-    """Prints totals and provenance of a rollout folder, and its newest data sets.
+def info(folder: str | os.PathLike[str]) -> None:
+    """Prints totals and provenance of a rollout folder.
 
     Args:
         folder: the rollout folder.
-        last: number of data sets to list, the newest ones, at least 1.
 
     Raises:
         DataError: the folder cannot be read.
     """
-    console = make_console()
     entries = read(folder).datasets
     if not entries:
         raise DataError(f"Rollout folder {folder} has no data sets.")
-    console.print(make_table((), totals(entries).items()))
-    rows = [
-        (
-            entry.name,
-            f"{entry.groups:,}",
-            f"{entry.tokens:,}",
-            f"{entry.reward_mean:.3f}",
-            _time(entry),
-        )
-        for entry in entries[-last:]
-    ]
-    columns = ("data set", "groups", "tokens", "reward", "sealed (UTC)")
-    console.print(make_table(columns, rows, f"newest of {len(entries):,} data sets"))
 
+    def total(name: str) -> int:
+        return sum(getattr(entry, name) for entry in entries)
 
-def totals(entries: tuple[Entry, ...]) -> dict[str, str]:
-    """Returns totals of data sets and their provenance, as texts by name."""
-    completions = sum(entry.completions for entry in entries)
-    failures = sum(entry.failures for entry in entries)
+    completions = total("completions")
+    failures = total("failures")
     rewards = sum(entry.reward_mean * (entry.completions - entry.failures) for entry in entries)
     versions = [entry.policy_version for entry in entries]
     rows = {
-        "data sets": f"{len(entries):,}, {sum(entry.bytes for entry in entries) / 2**20:,.1f} MiB",
-        "groups": f"{sum(entry.groups for entry in entries):,}",
-        "completions": f"{completions:,}",
-        "tokens": f"{sum(entry.tokens for entry in entries):,}",
+        "data sets": f"{len(entries):,}, {total('bytes') / 2**20:,.1f} MiB",
+        "groups": f"{total('groups'):,}",
+        "completions": f"{completions:,}, {failures:,} of them without a verdict",
+        "tokens": f"{total('tokens'):,}",
         "mean reward": f"{rewards / max(completions - failures, 1):.4f}",
-        "without a verdict": f"{failures:,} completions",
         "policy versions": f"{min(versions)} to {max(versions)}",
-        "sealed (UTC)": f"{_time(entries[0])} to {_time(entries[-1])}",
+        "sealed (UTC)": f"{entries[0].created} to {entries[-1].created}",
         "writers": ", ".join(sorted({entry.writer for entry in entries})),
     }
     for key in dict.fromkeys(key for entry in entries for key in entry.metadata):
         values = [json.dumps(entry.metadata[key]) for entry in entries if key in entry.metadata]
         rows[key.replace("_", " ")] = _cut(", ".join(dict.fromkeys(values)), MOST_CHARACTERS)
-    return rows
+    make_console().print(make_table((), rows.items()))
 
 
 def show(
@@ -103,42 +87,28 @@ def show(
 def _print_group(number: int, entry: Entry, group: Group, width: int) -> None:
     """Prints one group."""
     logprobs = [name for name in LOGPROB_FIELDS if getattr(group, name) is not None]
-    played = f"{group.environment} {group.environment_version}".strip()
-    facts = {
-        f"group {number}": group.group_id,
-        "data set": entry.name,
-        "question": group.question_id,
-        "position": str(group.position) if group.position >= 0 else "",
-        "environment": f"{played}, seed {group.environment_seed}" if played else "",
-        "log-probs": ", ".join(name.removesuffix("_logprobs") for name in logprobs),
-    }
-    print(" · ".join(f"{name}: {value}" for name, value in facts.items() if value))
+    print(
+        f"group {number}: {group.group_id} · data set: {entry.name} · question:"
+        f" {group.question_id} · environment: {group.environment or 'none'} · log-probs:"
+        f" {', '.join(logprobs) or 'none'}"
+    )
     print(f"prompt: {_cut(group.prompt, width)}")
     print(f"answer: {_cut(group.answer, width)}")
     for k in np.argsort(-group.rewards, kind="stable"):  # those without a reward last
-        values = _verdict(group, k) | {
-            "ended": group.finish_reasons[k],
-            "tokens": str(group.lengths[k]) if group.lengths[k] else "",
-            "version": str(group.policy_version[k]),
-            "source": (group.sources[k] or "policy") + " (expert)" * bool(group.is_expert[k]),
-        }
-        print("completion: " + ", ".join(f"{name} {value}" for name, value in values.items()))
+        if group.judged[k]:
+            components = {name: row[k] for name, row in group.components.items()}
+            rewards = {"reward": group.rewards[k]} | components
+            verdict = ", ".join(f"{name} {value:g}" for name, value in rewards.items())
+        else:
+            reasons = group.extra.get(REASONS) or [""] * group.num_completions
+            verdict = f"no verdict ({group.extra[FIELD][k]}: {reasons[k]})"
+        print(
+            f"completion: {verdict}, ended {group.finish_reasons[k]}, tokens {group.lengths[k]},"
+            f" version {group.policy_version[k]}, source {group.sources[k] or 'policy'}"
+        )
         for text in pieces(group, k):
             print("  " + _cut(text, width).replace("\n", "\n  "))
 
 
-def _verdict(group: Group, k: int) -> dict[str, str]:
-    """Returns the verdict on a completion by name, or the reason why there is none."""
-    if not group.judged[k]:
-        reasons = group.extra.get(REASONS) or [""] * group.num_completions
-        return {"no verdict": f"({group.extra[FIELD][k]}: {reasons[k]})"}
-    components = {name: f"{row[k]:g}" for name, row in group.components.items()}
-    return {"reward": f"{group.rewards[k]:g}"} | components
-
-
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[:width] + f"… ({len(text) - width:,} more)"
-
-
-def _time(entry: Entry) -> str:
-    return entry.created[:19].replace("T", " ")

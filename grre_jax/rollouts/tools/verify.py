@@ -8,7 +8,7 @@ from pathlib import Path
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest
-from grre_jax.rollouts.storage import object_store, shards
+from grre_jax.rollouts.storage import LocalStorage, open_storage
 from grre_jax.storage.files import sha256
 
 
@@ -53,40 +53,36 @@ def verify(folder: str | os.PathLike[str]) -> VerifyReport:
         >>> report.ok, report.datasets, report.intact_groups
         (True, 1, 1)
     """
-    storage = object_store.open_storage(folder)
+    storage = open_storage(folder)
     storage.check()
     report = VerifyReport(storage.root)
-    opened = shards.Shards(storage)
+    shown = f"{storage.root}/{manifest.FILENAME}"
     names: set[str] = set()
-    for entry in storage.tail().scan():
+    for entry in manifest.entries(storage.read_manifest(), shown):
         if isinstance(entry, manifest.CorruptManifest):
             report.problems.append(entry)
         elif entry.name not in names:  # a copied line does not count
             names.add(entry.name)
             report.datasets += 1
             report.groups += entry.groups
-            _verify_dataset(report, opened, entry)
-    if not names and not report.problems and not storage.is_new():
-        problem = "lists nothing, and files are there: was it emptied? Restore it from a copy."
-        report.problems.append(DataError(f"{report.folder}/{manifest.FILENAME}: {problem}"))
+            _verify_dataset(report, storage, entry)
     return report
 
 
-def _verify_dataset(report: VerifyReport, opened: shards.Shards, entry: manifest.Entry) -> None:
+def _verify_dataset(report: VerifyReport, storage: LocalStorage, entry: manifest.Entry) -> None:
     """Checks one data set, file by file and record by record."""
     for name, sealed in entry.files.items():
-        try:
-            path = opened.storage.file(entry, name)
-        except manifest.CorruptShard as error:
-            if name != entry.data_file:  # else its records are reported
-                report.problems.append(error)
-            continue
-        if sha256(path) != sealed["sha256"]:
-            shown = entry.location(report.folder, name)
-            report.problems.append(manifest.CorruptShard(shown, manifest.OTHER_DIGEST))
+        path = storage.file(entry, name)
+        shown = entry.location(report.folder, name)
+        if path.is_file():
+            if sha256(path) != sealed["sha256"]:
+                problem = "its SHA-256 is not the one in the manifest"
+                report.problems.append(manifest.CorruptShard(shown, problem))
+        elif name != entry.data_file:  # else its records are reported
+            report.problems.append(manifest.CorruptShard(shown, manifest.MISSING))
     for record in range(entry.groups):
         try:
-            opened.group(entry, record)
+            storage.group(entry, record)
         except manifest.CorruptShard as error:
             report.problems.append(error)
             if error.record is None:

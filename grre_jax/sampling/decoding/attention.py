@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from grre_jax.models.blocked_attention import NEVER, capped
 from grre_jax.models.config import ModelConfig
 from grre_jax.sampling.decoding.cache import Cache
+from grre_jax.sampling.decoding.shards import taken
 
 
 @jax.tree_util.register_dataclass
@@ -42,17 +43,6 @@ class SlotAddresses:
     def by_slot(self, x: Array) -> Array:
         """Reorders [prompts, samples, ...] as [slots, ...]."""
         return taken(x.reshape(-1, *x.shape[2:]), self.completion_of_slot)
-
-
-def taken(x: Array, index: Int[Array, "shards some"] | None) -> Array:
-    """Takes entries along the first axis, each shard from its own part, so that nothing moves
-    between devices.
-    """
-    if index is None:
-        return x
-    parts = x.reshape(index.shape[0], -1, *x.shape[1:])
-    found = jnp.take_along_axis(parts, index.reshape(*index.shape, *(1,) * (x.ndim - 1)), axis=1)
-    return found.reshape(-1, *x.shape[1:])
 
 
 @dataclasses.dataclass(frozen=True)

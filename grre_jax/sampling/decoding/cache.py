@@ -25,6 +25,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Float, Int
 
 from grre_jax.parallel import mesh as meshes
+from grre_jax.sampling.decoding.shards import placed, taken
 
 # Tokens per block of keys on a CPU: at most, and at least (if only smaller blocks fit, keys stay
 # whole).
@@ -107,11 +108,17 @@ class Cache:
 
         def put(x, y):
             parts, some = (z.reshape(index.shape[0], -1, *z.shape[1:]) for z in (x, y))
-            return jax.vmap(lambda part, i, slots: part.at[i].set(slots, mode="drop"))(
-                parts, index, some
-            ).reshape(x.shape)
+            return placed(parts, index, some).reshape(x.shape)
 
         return jax.tree.map(put, self, new)
+
+    def on_mesh(self) -> Cache:
+        """Returns the cache with slots cut over data and fsdp, heads over tensor."""
+        return jax.tree.map(lambda x: meshes.constrain(x, "cached"), self)
+
+    def take_slots(self, index: Int[Array, "shards some"]) -> Cache:
+        """Returns some slots of each shard."""
+        return jax.tree.map(lambda x: taken(x, index), self)
 
     def begin(self, new: Cache) -> Cache:
         """Replaces the first tokens of every slot by those of `new`."""

@@ -22,8 +22,9 @@ from grre_jax.models.experts import UNKNOWN, Routing
 from grre_jax.models.rotary import Rotary
 from grre_jax.models.transformer import Block, Transformer
 from grre_jax.parallel import mesh as meshes
-from grre_jax.sampling.decoding.attention import SlotAddresses, VisibleTokens, attend, taken
+from grre_jax.sampling.decoding.attention import SlotAddresses, VisibleTokens, attend
 from grre_jax.sampling.decoding.cache import MANY_QUERIES, Cache, width_for
+from grre_jax.sampling.decoding.shards import picked, placed, taken
 from grre_jax.sampling.decoding.slots import (
     KEY_KIND,
     KEY_WORDS,
@@ -54,17 +55,13 @@ from grre_jax.sampling.distributions.distribution import SamplingDistribution
 @partial(jax.jit, static_argnums=(0, 2))
 def new_state(shape: Shape, weights: Weights, columns: int) -> State:
     """Returns a state without prompts: idle decode slots and empty caches of `columns` tokens."""
-    model = weights.model
-    c, dtype = model.config, weights.dtype
+    c = weights.model.config
     size = (shape.shards, shape.prompt_slots)
-
-    def integers(value, *more):
-        return jnp.full((*size, *more), value, jnp.int32)
 
     def caches(count, tokens, width):
         dtype = jnp.dtype(shape.cache_dtype)
         return [
-            _on_mesh(Cache.empty(count, c.num_kv_heads, c.head_dim, tokens, dtype, width))
+            Cache.empty(count, c.num_kv_heads, c.head_dim, tokens, dtype, width).on_mesh()
             for _ in range(c.num_layers)
         ]
 
@@ -72,34 +69,22 @@ def new_state(shape: Shape, weights: Weights, columns: int) -> State:
         *(jnp.full((shape.shards, shape.decode_slots), fill, jnp.int32) for fill in (NONE, 0, 0, 0))
     )
     prompts = PromptSlots(
-        *(integers(fill) for fill in (NONE, 1, 0, 0, 0, 0)),
+        *(jnp.full(size, fill, jnp.int32) for fill in (NONE, 1, 0, 0, 0, 0)),
         jnp.zeros((*size, shape.samples, KEY_WORDS), jnp.uint32),
     )
-    hidden = _rows_on_mesh(jnp.zeros((shape.shards * shape.prompt_slots, c.hidden_size), dtype))
+    hidden = jnp.zeros((shape.shards * shape.prompt_slots, c.hidden_size), weights.dtype)
     addresses = SlotAddresses(None, None) if shape.resident else slot_addresses(slots, prompts)
     # Queries of a step, per prompt and key head.
     queries = shape.samples * (c.num_heads // c.num_kv_heads)
     width = width_for(shape.prompt_tokens) if queries < MANY_QUERIES else shape.prompt_tokens
-    prefix = (
-        []
-        if shape.prompt_in_ring
-        else caches(shape.shards * shape.prompt_slots, shape.prompt_tokens, width)
-    )
-    own = caches(
-        shape.shards * shape.decode_slots,
-        shape.prompt_columns + columns,
-        width_for(shape.prompt_columns + columns, shape.prompt_columns),
-    )
+    prefix = []
+    if not shape.prompt_in_ring:
+        prefix = caches(shape.shards * shape.prompt_slots, shape.prompt_tokens, width)
+    own_tokens = shape.prompt_columns + columns
+    own_width = width_for(own_tokens, shape.prompt_columns)
+    own = caches(shape.shards * shape.decode_slots, own_tokens, own_width)
+    hidden = meshes.constrain(hidden, "rows")
     return State(jnp.int32(0), slots, prompts, addresses, hidden, prefix, own)
-
-
-def _on_mesh(cache: Cache) -> Cache:
-    """Cuts slots over data and fsdp, heads over tensor."""
-    return jax.tree.map(lambda x: meshes.constrain(x, "cached"), cache)
-
-
-def _rows_on_mesh(x: Array) -> Array:
-    return meshes.constrain(x, "rows")
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -136,7 +121,8 @@ def prefill(
     c, flat = model.config, tokens.reshape(-1, tokens.shape[-1])
     lengths = new.length.reshape(-1)
     positions = jnp.broadcast_to(jnp.arange(flat.shape[1], dtype=jnp.int32), flat.shape)
-    visibility = Visibility.of(jnp.where(positions < lengths[:, None], 1, 0), positions)
+    there = positions < lengths[:, None]
+    visibility = Visibility.of(jnp.where(there, 1, 0), positions)
     at_end, last_layer = (lengths - 1)[:, None, None], c.num_layers - 1
     x, filled, routes = model.embed_tokens(flat), [], []
     for i, (block, held) in enumerate(
@@ -145,9 +131,11 @@ def prefill(
         slides = c.slides(i)
         q, k, v = block.qkv(x, *rotary.tables(slides, c.rotates(i)))
         new_tokens = Cache.of(k, v, held.keys.dtype, min(held.width, flat.shape[1]))
-        in_ring = shape.prompt_in_ring
-        put_in = held.begin(new_tokens) if in_ring else held.put_slots(prompt_slot, new_tokens)
-        filled.append(_on_mesh(put_in))
+        if shape.prompt_in_ring:
+            put_in = held.begin(new_tokens)
+        else:
+            put_in = held.put_slots(prompt_slot, new_tokens)
+        filled.append(put_in.on_mesh())
         attended = block.attend(q, k, v, visibility, slides)
         # After the last layer only the last token is needed.
         if i == last_layer and not shape.routes:
@@ -160,24 +148,22 @@ def prefill(
     x = jnp.take_along_axis(x, at_end, axis=1) if shape.routes else x
     last = model.final(x)[:, 0]
 
-    def put(old, new):
-        return jax.vmap(lambda old, i, new: old.at[i].set(new, mode="drop"))(old, prompt_slot, new)
-
     old_hidden = state.hidden.reshape(shape.shards, shape.prompt_slots, -1)
-    hidden = put(old_hidden, last.reshape(*prompt_slot.shape, -1).astype(state.hidden.dtype))
-    prompts = jax.tree.map(put, state.prompt_slots, new)
+    last = last.reshape(*prompt_slot.shape, -1).astype(state.hidden.dtype)
+    hidden = placed(old_hidden, prompt_slot, last)
+    prompts = jax.tree.map(lambda x, y: placed(x, prompt_slot, y), state.prompt_slots, new)
     slots = assign_all(prompts, shape.samples) if shape.resident else state.decode_slots
     state = dataclasses.replace(
         state,
         decode_slots=slots,
         prompt_slots=prompts,
-        hidden=_rows_on_mesh(hidden.reshape(state.hidden.shape)),
+        hidden=meshes.constrain(hidden.reshape(state.hidden.shape), "rows"),
         **{"own" if shape.prompt_in_ring else "prefix": filled},
     )
     if not shape.routes:
         return state, None
     chosen = stacked_routes(routes).reshape(*flat.shape, c.num_layers, -1)
-    chosen = jnp.where((positions < lengths[:, None])[..., None, None], chosen, UNKNOWN)
+    chosen = jnp.where(there[..., None, None], chosen, UNKNOWN)
     return state, chosen.reshape(*tokens.shape, *chosen.shape[2:])
 
 
@@ -205,7 +191,6 @@ def advance(
             decode slots; 0 for none, and if all are resident.
         first: make a single step, which draws the first token of every completion.
     """
-    weights = weights.before_loop()
     model, blocks, steps = weights.model, weights.blocks, 1 if first else shape.steps
     trace = _no_draws(shape, steps, model.config)
     # Before the loop, which would compute the cosines again for every layer and head.
@@ -225,7 +210,7 @@ def advance(
             hidden = _hidden_at_slots(state).reshape(-1, state.hidden.shape[-1])
         else:
             state, hidden, routes = _decoded(shape, model, blocks, rotary, state)
-        logits = model.logits(hidden, weights.head, weights.head_scale)
+        logits = model.logits(hidden, weights.head)
         uniforms = (
             _uniforms(shape, state, jnp.zeros(1, jnp.int32))[0] if ahead is None else ahead[n]
         )
@@ -244,8 +229,8 @@ def advance(
         return room & (_busy(shape, state) > few) & ~_host_is_wanted(state, wanted)
 
     carry = (jnp.int32(0), state, trace)
-    n, state, trace = body(carry) if first else jax.lax.while_loop(goes_on, body, carry)
-    report = HostReport(n, _busy(shape, state), state.prompt_slots.free, _longest(state))
+    _, state, trace = body(carry) if first else jax.lax.while_loop(goes_on, body, carry)
+    report = HostReport(_busy(shape, state), state.prompt_slots.free, _longest(state))
     return state, trace, jax.tree.map(lambda x: meshes.constrain(x, "whole"), report)
 
 
@@ -433,7 +418,7 @@ def _drawn(
 @partial(jax.jit, static_argnums=0)
 def grow_ring(shape: Shape, own: Cache) -> Cache:
     """Returns a layer's ring buffers of twice the length."""
-    return _on_mesh(own.grown(shape.prompt_columns))
+    return own.grown(shape.prompt_columns).on_mesh()
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -445,22 +430,20 @@ def compact_slots(shape: Shape, smaller: Shape, state: State) -> State:
     rank, in_use = jnp.argsort(order, axis=1).astype(jnp.int32), order[:, : smaller.prompt_slots]
     moved = jnp.where(
         slots.active,
-        jnp.take_along_axis(rank, jnp.maximum(slots.prompt_slot, 0), axis=1),
+        at_decode_slots(rank, slots),
         NONE,
     )
-    slots = jax.tree.map(
-        lambda x: jnp.take_along_axis(x, kept, axis=1),
-        dataclasses.replace(slots, prompt_slot=moved),
-    )
-    prompts = jax.tree.map(lambda x: jax.vmap(lambda x, i: x[i])(x, in_use), prompts)
-    prefix = [_on_mesh(jax.tree.map(lambda x: taken(x, in_use), cache)) for cache in state.prefix]
-    own = [_on_mesh(jax.tree.map(lambda x: taken(x, kept), cache)) for cache in state.own]
+    slots = dataclasses.replace(slots, prompt_slot=moved)
+    slots = jax.tree.map(lambda x: picked(x, kept), slots)
+    prompts = jax.tree.map(lambda x: picked(x, in_use), prompts)
+    prefix = [cache.take_slots(in_use).on_mesh() for cache in state.prefix]
+    own = [cache.take_slots(kept).on_mesh() for cache in state.own]
     return State(
         state.step,
         slots,
         prompts,
         slot_addresses(slots, prompts),
-        _rows_on_mesh(taken(state.hidden, in_use)),
+        meshes.constrain(taken(state.hidden, in_use), "rows"),
         prefix,
         own,
     )

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, UInt32
 
 from grre_jax.sampling.decoding.attention import SlotAddresses
+from grre_jax.sampling.decoding.shards import picked
 
 NONE = -1  # the prompt slot of an idle decode slot, the prompt of a prompt slot never filled
 # Kind and words of completions' random keys: the only one of jax's kinds whose draws for many keys
@@ -83,16 +84,13 @@ class PromptSlots:
 
 def at_decode_slots(x: Array, slots: DecodeSlots) -> Array:
     """Takes [shards, prompt_slots, ...] at each decode slot's prompt slot; any entry if idle."""
-    index = jnp.maximum(slots.prompt_slot, 0)
-    return jnp.take_along_axis(x, index.reshape(*index.shape, *(1,) * (x.ndim - 2)), axis=1)
+    return picked(x, jnp.maximum(slots.prompt_slot, 0))
 
 
 def at_completions(x: Array, slots: DecodeSlots) -> Array:
     """Takes [shards, prompt_slots, samples, ...] at each decode slot's completion."""
-    samples = x.shape[2]
-    index = jnp.maximum(slots.prompt_slot, 0) * samples + slots.sample
-    flat = x.reshape(x.shape[0], -1, *x.shape[3:])
-    return jnp.take_along_axis(flat, index.reshape(*index.shape, *(1,) * (flat.ndim - 2)), axis=1)
+    index = jnp.maximum(slots.prompt_slot, 0) * x.shape[2] + slots.sample
+    return picked(x.reshape(x.shape[0], -1, *x.shape[3:]), index)
 
 
 def assign_all(prompts: PromptSlots, samples: int) -> DecodeSlots:
@@ -121,7 +119,7 @@ def assign_waiting(slots: DecodeSlots, prompts: PromptSlots) -> tuple[DecodeSlot
         & (rank[..., None] < (before + waiting)[:, None])
     )
     begins, prompt_slot = taken.any(-1), taken.argmax(-1).astype(jnp.int32)
-    sample = rank + jnp.take_along_axis(prompts.started - before, prompt_slot, axis=1)
+    sample = rank + picked(prompts.started - before, prompt_slot)
     new = DecodeSlots(
         jnp.where(begins, prompt_slot, slots.prompt_slot),
         jnp.where(begins, sample, slots.sample),

@@ -109,13 +109,11 @@ class HostReport:
     """Figures that the host needs after some steps, the same on every device.
 
     Attributes:
-        steps: decode steps made.
         busy: completions that run or wait.
         free: [shards, prompt_slots] slots that can take another prompt.
         generated: tokens of the longest running completion.
     """
 
-    steps: Int[Array, ""]
     busy: Int[Array, ""]
     free: Bool[Array, "shards prompt_slots"]
     generated: Int[Array, ""]

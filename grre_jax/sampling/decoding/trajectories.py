@@ -25,9 +25,10 @@ from grre_jax.models.blocked_attention import Visibility, blocked_attention
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.rotary import Rotary
 from grre_jax.parallel import mesh as meshes
-from grre_jax.sampling.decoding.attention import SlotAddresses, VisibleTokens, taken
+from grre_jax.sampling.decoding.attention import SlotAddresses, VisibleTokens
 from grre_jax.sampling.decoding.cache import Cache, width_for
 from grre_jax.sampling.decoding.engine import computed_tokens, uniforms_at
+from grre_jax.sampling.decoding.shards import taken
 from grre_jax.sampling.decoding.slots import KEY_WORDS, NONE
 from grre_jax.sampling.decoding.state import CUT, RUNNING, SCORES, STOPPED
 from grre_jax.sampling.decoding.weights import Weights
@@ -233,21 +234,18 @@ def gathered(
 ) -> list[Cache]:
     """Returns every layer's cache of the rows: prompts, own tokens, and room for new ones."""
     more, caches = ((0, 0), (0, room), (0, 0), (0, 0)), []
+    stored = prompts[0].tokens + own[0].tokens
+    width = width_for(stored + room, stored)
     for before, held in zip(prompts, own, strict=True):
         keys, values = (jnp.pad(x, more) for x in rows.stored(before, held, config.num_kv_heads))
-        stored = before.tokens + held.tokens
-        caches.append(Cache.of(keys, values, keys.dtype, width_for(stored + room, stored)))
-    return _cached(caches)
+        caches.append(Cache.of(keys, values, keys.dtype, width).on_mesh())
+    return caches
 
 
 @partial(jax.jit, donate_argnums=0)
 def replaced(caches: list[Cache], new: list[Cache], at: Int[Array, "shards some"]) -> list[Cache]:
     """Returns the caches with new ones in some rows; `at` is out of range for none."""
-    return _cached([held.put_slots(at, some) for held, some in zip(caches, new, strict=True)])
-
-
-def _cached(caches: list[Cache]) -> list[Cache]:
-    return jax.tree.map(lambda x: meshes.constrain(x, "cached"), caches)
+    return [held.put_slots(at, some).on_mesh() for held, some in zip(caches, new, strict=True)]
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=(3, 4))
@@ -270,7 +268,6 @@ def decode(
         Own keys and values; the rows' caches; [steps, 2, shards, rows] tokens, and RUNNING, STOPPED
         or CUT, or NONE for nothing drawn; [steps, 3, shards, rows] log-probs in nats, as SCORES.
     """
-    weights = weights.before_loop()
     model, c, size = weights.model, weights.model.config, rows.slot.shape
     blocks, before = weights.blocks, prompts[0].tokens + own[0].tokens
     room = caches[0].tokens - before
@@ -289,7 +286,7 @@ def decode(
         caches, hidden, _ = computed_tokens(
             model, blocks, rotary, token, visible, [], caches, column, no_prompts
         )
-        logits = model.logits(hidden, weights.head, weights.head_scale)
+        logits = model.logits(hidden, weights.head)
         token, drawn = distribution.sample(uniforms[n], logits)
         token = token.astype(jnp.int32)
         stopped = (token[:, None] == eos).any(-1).reshape(size)

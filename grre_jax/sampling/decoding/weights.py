@@ -14,10 +14,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from grre_jax.domains import ConfigError
-from grre_jax.models import quantised
 from grre_jax.models.transformer import Block, Transformer, unstacked
 from grre_jax.parallel import mesh as meshes
+from grre_jax.sampling_params import CACHE_DTYPES
 
 
 @jax.tree_util.register_dataclass
@@ -28,11 +27,9 @@ class Weights:
     Attributes:
         graph, block: static halves of the model and of a layer.
         params: the model's parameters, of which decoding reads the embedding and the last norm.
-        layers: parameters of each layer, whole along fsdp; matrices in the compute dtype, or
-            quantised with their scales.
+        layers: parameters of each layer, whole along fsdp; matrices in the compute dtype.
         head: [width, vocab] head likewise. This order is contiguous for a product with few rows,
             which is up to a quarter faster on a CPU.
-        head_scale: [vocab] scales of a quantised head, else None.
     """
 
     graph: Any = dataclasses.field(metadata={"static": True})
@@ -40,32 +37,22 @@ class Weights:
     params: Any
     layers: list[Any]
     head: Float[Array, "width vocab"]
-    head_scale: Float[Array, " vocab"] | None = None
 
     @property
     def dtype(self) -> Any:
         """Dtype of the activations."""
         return _activations(self.model)
 
-    @property
-    def bytes_by_dtype(self) -> dict[str, int]:
-        """Bytes of what a decode step reads, by the name of the dtype: the layers and the head."""
-        total: dict[str, int] = {}
-        for x in jax.tree.leaves((self.layers, self.head, self.head_scale)):
-            total[str(x.dtype)] = total.get(str(x.dtype), 0) + x.nbytes
-        return total
+    def cache_dtype(self, given: str | None) -> str:
+        """Returns the dtype of keys and values by name: the given one, or the activations' if None.
 
-    def before_loop(self) -> Weights:
-        """Returns the weights as a loop of decode steps takes them: as they are stored, but on a
-        CPU, where a product would convert all of its matrix in every step, converted once.
+        Raises:
+            ValueError: it is neither of the two that caches have.
         """
-        if self.head_scale is None or meshes.platform() != "cpu":
-            return self
-        dtype = self.dtype
-        layers, head = jax.tree.map(
-            lambda x: x.astype(dtype) if x.dtype.itemsize == 1 else x, (self.layers, self.head)
-        )
-        return dataclasses.replace(self, layers=layers, head=head)
+        if given not in (None, *CACHE_DTYPES):
+            domain = " or ".join(CACHE_DTYPES)
+            raise ValueError(f"cache_dtype: expected {domain}, got {given!r}")
+        return given or str(self.dtype)
 
     @property
     def model(self) -> Transformer:
@@ -78,64 +65,39 @@ class Weights:
         return [nnx.merge(self.block, layer) for layer in self.layers]
 
 
-def prepared(model: Transformer, weight_dtype: str = "") -> Weights:
+def prepared(model: Transformer) -> Weights:
     """Splits and casts a model's layers once, so that no decode step does.
 
     Args:
         model: the policy.
-        weight_dtype: "int8" or "fp8" rounds the matrices of the layers and the head, with a scale
-            per output; the policy that is sampled is then another one. Norms, biases, low-rank
-            terms and the embedding keep their dtype: of these a step reads little, and of the
-            embedding only its tokens' rows.
-
-    Raises:
-        ValueError: weight_dtype is unknown.
     """
-    if weight_dtype not in ("", *quantised.DTYPES):
-        raise ConfigError("weight_dtype", "int8, fp8 or empty", weight_dtype)
     graph, params = nnx.split(model)
     joined = meshes.current() is None and meshes.platform() == "cpu"
-    form = partial(_formed, joined=joined, weight_dtype=weight_dtype)
-    layers, head, head_scale = _taken_apart(graph, params, joined, weight_dtype)
-    block = nnx.eval_shape(lambda params: form(nnx.merge(graph, params)).layers, params)
-    return Weights(graph, nnx.split(block)[0], params, layers, head, head_scale)
+    layers, head = _taken_apart(graph, params, joined)
+    block = nnx.eval_shape(lambda params: _blocks(nnx.merge(graph, params), joined), params)
+    return Weights(graph, nnx.split(block)[0], params, layers, head)
 
 
-def _formed(model: Transformer, joined: bool, weight_dtype: str) -> Transformer:
+def _blocks(model: Transformer, joined: bool) -> Block:
     if joined:
         model.layers.join_gate_up()
-    if weight_dtype:
-        model.layers.quantise(weight_dtype)
-    return model
+    return model.layers
 
 
 def _activations(model: Transformer) -> Any:
     return jnp.dtype(model.compute_dtype or model.embed[...].dtype)
 
 
-@partial(jax.jit, static_argnums=(0, 2, 3))
-def _taken_apart(
-    graph: Any, params: Any, joined: bool, weight_dtype: str
-) -> tuple[list[Any], Array, Array | None]:
-    model = _formed(nnx.merge(graph, params), joined, weight_dtype)
+@partial(jax.jit, static_argnums=(0, 2))
+def _taken_apart(graph: Any, params: Any, joined: bool) -> tuple[list[Any], Array]:
+    model = nnx.merge(graph, params)
     dtype = _activations(model)
 
     def one(path, x):
-        names = [str(getattr(entry, "key", getattr(entry, "name", ""))) for entry in path]
-        name = next((n for n in reversed(names) if n.endswith(_GATHERED)), None)
-        # Norms, biases and scales keep their precision, and so do rounded numbers.
-        kept = x.ndim == 1 or x.dtype.itemsize == 1
-        if kept and name is None:
-            return x
-        return meshes.gathered(x, name, x.dtype if kept else dtype)
+        # Norms and biases keep their precision.
+        return x if x.ndim == 1 else meshes.gathered(x, path[0].key, dtype)
 
-    layers = unstacked(nnx.split(model.layers)[1], model.config.num_layers)
+    stacked = nnx.split(_blocks(model, joined))[1]
+    layers = unstacked(stacked, model.config.num_layers)
     layers = [jax.tree_util.tree_map_with_path(one, layer) for layer in layers]
-    if not weight_dtype:
-        return layers, model.gathered_head(dtype).T, None
-    head, scale = quantised.quantise(model.head_weight(), weight_dtype, axis=-1)
-    head = meshes.gathered(head, "head", head.dtype, layered=False)
-    return layers, head.T, meshes.gathered(scale, "head_scale", scale.dtype, layered=False)
-
-
-_GATHERED = ("_proj", "_lora_a", "_lora_b", "_scale")
+    return layers, model.gathered_head(dtype).T

@@ -122,7 +122,7 @@ def fitting(
         cache_dtype=settings.cache_dtype or activations,
         tensor=tensor,
     )
-    read = weights_bytes(model, settings.weight_dtype or activations, tensor, expert)
+    read = weights_bytes(model, activations, tensor, expert)
     # Of a model with low-rank terms the copies of its other parameters are one.
     copies = 1 if build.lora_config(config.model) else STATE_COPIES
     size = model.parameters_on(expert) * build.dtypes(config.model)[0].itemsize * copies
@@ -148,7 +148,7 @@ def evaluation_settings(config: Config) -> SamplingConfig:
     evaluation = config.evaluation
     own = {name: getattr(evaluation, name) for name in SamplingParams.names()}
     own["max_new_tokens"] = evaluation.max_new_tokens or config.sampling.max_new_tokens
-    own |= {"group_size": evaluation.num_samples, "weight_dtype": "", "record_routes": False}
+    own |= {"group_size": evaluation.num_samples, "record_routes": False}
     return dataclasses.replace(config.sampling, **own)
 
 

@@ -165,18 +165,19 @@ class Explorers:
         errors = self._ray.exceptions
         ready = False
         while not self._error:
-            call = self._next() if ready else None
+            call = None
             try:
-                if call:
-                    records = self._ray.get(actor.sample.remote(*call.arguments))
-                    self._end(call, list(map(encoding.decode, records)))
-                elif not ready:
+                if not ready:
                     found = self._ray.get(actor.ready.remote())
                     if found != self._identity:
                         raise UsageError(
                             f"an explorer has {found}, and the learner {self._identity}"
                         )
                     ready = True
+                call = self._next()
+                if call:
+                    records = self._ray.get(actor.sample.remote(*call.arguments))
+                    self._end(call, list(map(encoding.decode, records)))
             except errors.RayTaskError as error:
                 self._fail(error.cause)
             except errors.RayError as error:  # the explorer, its node or its result is gone

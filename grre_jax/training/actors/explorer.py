@@ -24,7 +24,6 @@ from grre_jax.sampling.decoding.state import SCORES
 from grre_jax.sampling.memory import ROWS_WITHOUT_LIMIT
 from grre_jax.sampling.stop_strings import StopStrings
 from grre_jax.sampling.turns import SLOTS_PER_ROW
-from grre_jax.sampling_params import SamplingParams
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.environments.runner import Runner
@@ -55,23 +54,19 @@ class Asked(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """The completions of a call on the host, not yet judged, padded to the shape of the call.
+    """The completions of a call on the host, not yet judged.
 
     Attributes:
         call: the call.
         dtype: of the log-probs.
-        prompts: [questions, max_prompt_tokens] token ids.
-        lengths: [questions] tokens of each prompt.
-        samples: as drawn, not yet cut at stop strings.
-        recorded: rows of this process that become groups.
+        prompts: token ids of each question's.
+        samples: padded to the shape of the call, and not yet cut at stop strings.
     """
 
     call: Asked
     dtype: str
-    prompts: np.ndarray
-    lengths: np.ndarray
+    prompts: list[list[int]]
     samples: sampling.Samples
-    recorded: np.ndarray
 
 
 @dataclasses.dataclass(eq=False)
@@ -176,7 +171,7 @@ class Explorer:
         """
         with self.watch("weights"), meshes.use(self.mesh):
             model = nnx.merge(self.graph, params)
-            return jax.block_until_ready(sampling.prepared(model, self.config.weight_dtype))
+            return jax.block_until_ready(sampling.prepared(model))
 
     def sample(
         self,
@@ -235,32 +230,13 @@ class Explorer:
             check_prompt(question.question_id, tokens, limit, weights.model.config.vocab_size)
             encoded.append(tokens)
         # A short call is padded with its own last prompt, so that it compiles nothing new.
-        live = len(encoded)
-        padding = self._filled(size) - live
+        padding = self._filled(size) - len(encoded)
         prompts, lengths = sampling.pad_prompts(encoded + encoded[-1:] * padding, limit)
         positions = np.pad(call.positions, (0, padding), "edge")
-        samples = self._sampled(weights, prompts, lengths, positions, call.attempt)
-        samples = processes.fetch(samples)
-        own = processes.own_rows(len(prompts))
-        dtype = str(weights.dtype)
-        return Drawn(call, dtype, prompts, lengths, samples, own[own < live])
-
-    def _filled(self, size: int) -> int:
-        return size + -size % meshes.row_devices(self.mesh)
-
-    def _sampled(
-        self,
-        weights: sampling.Weights,
-        prompts: np.ndarray,
-        lengths: np.ndarray,
-        positions: np.ndarray,
-        attempt: int,
-    ) -> sampling.Samples:
-        """Samples one call of padded prompts."""
         config = self.config
         cut = meshes.rows(self.mesh)
         with meshes.use(self.mesh):
-            return sampling.sample(
+            samples = sampling.sample(
                 weights,
                 processes.put(prompts, cut),
                 # Stop strings cut the completions later, where every process has its own rows.
@@ -270,11 +246,15 @@ class Explorer:
                 prompt_lengths=processes.put(lengths, cut),
                 eos_ids=self.tokenizer.eos_ids,
                 positions=processes.put(positions, cut),
-                attempt=attempt,
+                attempt=call.attempt,
                 max_concurrent=config.max_concurrent or self.rows * meshes.row_devices(self.mesh),
                 cache_dtype=config.cache_dtype or None,
                 routes=config.record_routes,
             )
+        return Drawn(call, str(weights.dtype), encoded, processes.fetch(samples))
+
+    def _filled(self, size: int) -> int:
+        return size + -size % meshes.row_devices(self.mesh)
 
     def _trajectories(
         self, weights: sampling.Weights, prompts: dict[int, list[int]], attempt: int, count: int
@@ -321,29 +301,33 @@ class Explorer:
 
     def _judged(self, drawn: Drawn) -> list[Group]:
         """Returns the judged groups of a call; runs nothing on the devices, in any thread."""
-        decode, count = self.tokenizer.decode, self.config.group_size
+        decode = self.tokenizer.decode
+        questions = drawn.call.questions
         host = sampling.cut_at_stops(drawn.samples, self.config.stop, decode)
-
+        own = processes.own_rows(len(host.tokens))
+        own = own[own < len(questions)].tolist()
         texts = [
-            [self._cut(decode(host.tokens[i, k, : host.lengths[i, k]])) for k in range(count)]
-            for i in drawn.recorded
+            [
+                self._cut(decode(tokens[:length]))
+                for tokens, length in zip(host.tokens[i], host.lengths[i], strict=True)
+            ]
+            for i in own
         ]
-        questions = [drawn.call.questions[i] for i in drawn.recorded]
-        judged = self.judge(list(zip(questions, texts, strict=True)))
+        asked = [(questions[i], words) for i, words in zip(own, texts, strict=True)]
         groups = []
-        for i, words, verdicts in zip(drawn.recorded, texts, judged, strict=True):
-            question = drawn.call.questions[i]
+        for i, words, verdicts in zip(own, texts, self.judge(asked), strict=True):
+            question = questions[i]
             keep = np.arange(host.tokens.shape[-1]) < host.lengths[i][:, None]
             routes = None
             if host.routes is not None:
-                prompt = host.prompt_routes[i, : drawn.lengths[i]]
+                prompt = host.prompt_routes[i, : len(drawn.prompts[i])]
                 routes = np.concatenate([prompt, host.routes[i][keep]]).reshape(-1)
             group = self._group(
                 drawn.call,
                 i,
                 drawn.dtype,
                 prompt=question.prompt,
-                prompt_tokens=drawn.prompts[i, : drawn.lengths[i]],
+                prompt_tokens=drawn.prompts[i],
                 lengths=host.lengths[i],
                 tokens=host.tokens[i][keep],
                 texts=words,
@@ -361,12 +345,9 @@ class Explorer:
             groups.append(group)
         return groups
 
-    def _group(
-        self, call: Asked, i: int, dtype: str, *, extra: dict[str, Any], **fields: Any
-    ) -> Group:
+    def _group(self, call: Asked, i: int, dtype: str, **fields: Any) -> Group:
         """Returns the group of a question of a call."""
         question = call.questions[i]
-        settings, others = stored_settings(self.config)
         return Group(
             group_id=f"{call.version}:{call.positions[i]}:{call.attempt}",
             position=call.positions[i],
@@ -378,8 +359,7 @@ class Explorer:
             seed=self.seed,
             logprob_dtype=dtype,
             engine=self.config.engine,
-            extra=extra | others,
-            **settings,
+            **self.config.distribution_settings(),
             **fields,
         )
 
@@ -444,14 +424,3 @@ def make_explorer(
         purpose,
         fitting(config, settings, parts.model.config, parts.mesh),
     )
-
-
-def stored_settings(params: SamplingParams) -> tuple[dict[str, float], dict[str, Any]]:
-    """Returns the settings of a token's distribution as arguments of `Group`, and an entry
-    "sampling_params" of its `extra` for settings without a column that differ from their default.
-    """
-    columns = {field.name for field in dataclasses.fields(Group)}
-    settings, default = params.distribution_settings(), SamplingParams().distribution_settings()
-    stored = {name: value for name, value in settings.items() if name in columns}
-    others = settings.items() - stored.items() - default.items()
-    return stored, {"sampling_params": dict(others)} if others else {}

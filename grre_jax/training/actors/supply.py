@@ -19,15 +19,15 @@ from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
 from grre_jax.training import build
-from grre_jax.training.actors.calls import MOST_PROMPTS, call_of
+from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.checkpoints import integrity
 from grre_jax.training.checkpoints.folder import Checkpoints, listed
 from grre_jax.training.config.run import Config
 from grre_jax.training.data import plan
-from grre_jax.training.data.choose import Chooser
-from grre_jax.training.data.sources import Source
+from grre_jax.training.data.choose import own_samples
+from grre_jax.training.data.plan import Samples
 from grre_jax.training.runtime.metrics import Stopwatch
 from grre_jax.training.state import TrainState
 
@@ -39,9 +39,6 @@ PAUSE = 0.25  # seconds between two calls of `between` while nothing is sealed
 TURN_SECONDS = 0.5  # after which the processes of a learner agree whether to wait on
 # A network file system may show a new file only after its caches have expired.
 SHARED_FOLDER_SECONDS = 90
-
-Calls = Sequence[Sequence[int]]  # positions in the prompt stream of each
-Judged = Future[list[rollouts.Group]]  # of a call
 
 
 class Policy(NamedTuple):
@@ -68,8 +65,8 @@ class Supply:
     Args:
         parts, checkpoints: of the run.
         explorer: samples for training, in this process or on a cluster.
-        source: the run's rollout folder.
-        writers: data sets that may wait for their calls side by side.
+        own: what is to be sampled, and the folder where it is sealed.
+        writers: calls whose data sets are waited for side by side.
 
     Attributes:
         watch: seconds by phase, for the metrics of a step.
@@ -79,13 +76,14 @@ class Supply:
         self,
         parts: build.Parts,
         explorer: Explorer | Explorers,
-        source: Source,
+        own: Samples,
         checkpoints: Checkpoints,
         writers: int = 1,
     ) -> None:
         self.parts = parts
         self.explorer = explorer
-        self.source = source
+        self.own = own
+        self.reader = own.source.reader
         self.checkpoints = checkpoints
         self.apart = parts.config.cluster.samples
         self.watch = Stopwatch() if self.apart else explorer.watch
@@ -118,26 +116,23 @@ class Supply:
             self._wait(between=between)
             earlier = [version for version in self.checkpoints.steps if version < step]
         self._begun = True
-        config = self.parts.config
         for version in sorted({step, *earlier}):
-            wanted = config.schedule.sampled(version, config.training.steps, since=step)
-            missing = self._missing((position, version) for position in wanted)
-            count = int(processes.gather_ints(len(missing.get(version, ())))[0])
+            missing = self.own.unsampled(version, since=step)
+            count = int(processes.gather_ints(len(missing))[0])
             if not count:
                 continue
             bar.phase(f"sampling {count} groups")
             params = state.params
             if version != step:
                 params = self.checkpoints.restore_params(params, version)
-            self._sample(version, params, frozenset(wanted), between)
-        this_step = config.schedule(step).samples
+            self._sample_version(version, params, step, between)
 
         def sealed() -> bool:
-            return not self._missing(this_step)
+            return not self.own.missing(step)
 
         self._wait(sealed, between)
         if self.apart and processes.many():
-            refresh_until(self.source.reader, sealed)
+            refresh_until(self.reader, sealed)
         bar.phase("")
 
     def settle(self, step: int) -> None:
@@ -145,46 +140,18 @@ class Supply:
         earlier policies sample is sealed, or they have checkpoints of their own, which are kept.
         """
         kept = {*self.checkpoints.steps} if self.apart else set()
-        config = self.parts.config
 
         def settled() -> bool:
-            self._sampled = {v for v in self._sampled if needs_checkpoint(config, self.source, v)}
+            self._sampled = set(filter(self.own.needs, self._sampled))
             return not {v for v in self._sampled if v < step} - kept
 
         self._wait(settled)
-
-    def leave_out(self, error: rollouts.CorruptShard, step: int) -> None:
-        """Leaves a damaged data set out, so that `ensure` samples its groups again.
-
-        Args:
-            error: raised when the data set was read. All processes of a run have one of the same
-                data set.
-            step: of the state that `ensure` is called with next.
-
-        Raises:
-            CorruptShard: the same error, if the file is in another folder.
-            DataError: the checkpoint of the policy that sampled the data set was removed.
-        """
-        entry = self.source.reader.dataset_of(error.file)
-        if entry is None:
-            raise error
-        if entry.policy_version not in (step, *self.checkpoints.steps):
-            raise DataError(
-                f"{error} Its groups cannot be sampled again: the checkpoint of policy version"
-                f" {entry.policy_version} was removed."
-            ) from error
-        self.source.reader.leave_out(entry)
-        self._begun = False  # earlier policies sample too
 
     def close(self) -> None:
         """Ends the threads, once what was drawn is sealed."""
         self.explorer.close()
         self._threads.shutdown(cancel_futures=True)
         self._sealer.shutdown()
-
-    def _missing(self, samples: Any) -> dict[int, list[int]]:
-        rounds = self.parts.config.data.dynamic_sampling
-        return plan.missing(self.source, samples, rounds)
 
     # ---- waiting
 
@@ -232,23 +199,66 @@ class Supply:
 
     # ---- sampling
 
-    def _sample(
-        self, version: int, params: Any, wanted: frozenset[int], between: Callable[[], None]
+    def sample(self, policy: Policy, positions: Sequence[int], size: int) -> Future[None]:
+        """Samples a call and seals those of its groups that the rollout folder lacks, as a data
+        set of their own.
+
+        Draws are addressed, so groups that a killed run had sealed are kept. A call is sampled
+        whole, so that every bit of what is missing is the same.
+
+        Args:
+            policy: samples.
+            positions: of the call, in the prompt stream.
+            size: shape of the call, in questions.
+
+        Returns:
+            A future that ends once they are sealed.
+        """
+        judged = self.explorer.sample(policy.weights, policy.version, positions, size)
+        sealed = self._sealer.submit(self._seal, policy, judged)
+        self._open.add(sealed)
+        return sealed
+
+    def _seal(self, policy: Policy, judged: Future[list[rollouts.Group]]) -> None:
+        """Seals the groups of a call once they are judged; of a run of several processes each
+        seals those that it has judged.
+        """
+        groups = [
+            group
+            for group in judged.result()
+            if self.reader.find(group.position, policy.version) is None
+        ]
+        if not groups:
+            return
+        with self._sealing:
+            name = rollouts.write(
+                self.reader.folder,
+                groups,
+                writer=f"{WRITER}-{jax.process_index()}" if self._together else WRITER,
+                policy_version=policy.version,
+                metadata=policy.metadata,
+            )
+            self.reader.keep(name, groups)
+            if not self._together:  # they look at the folder together
+                self.reader.refresh()
+
+    def _sample_version(
+        self, version: int, params: Any, since: int, between: Callable[[], None]
     ) -> None:
-        """Samples the calls of a version that have positions of `wanted`, or has a thread do it as
+        """Samples what a version is to sample for the steps from `since`, or has a thread do it as
         soon as one is free.
         """
         config = self.parts.config
         positions = config.schedule.sampled(version, config.training.steps)
         size = call_of(config.sampling, len(positions)).prompts
+        wanted = {*config.schedule.sampled(version, config.training.steps, since)}
         calls = [call for call in calls_of(positions, size) if not wanted.isdisjoint(call)]
         self._sampled.add(version)
         if not self.apart:
-            policy = self._published(version, params)
-            self._sample_calls(policy, calls, size, between)
+            self._sample_calls(self._published(version, params), calls, size, between)
             if self._together:
                 self._wait()
-                refresh_together(self.source.reader)
+                refresh_together(self.reader)
             return
 
         def room() -> bool:
@@ -277,98 +287,50 @@ class Supply:
         )
 
     def _sample_calls(
-        self, policy: Policy, calls: Calls, size: int, between: Callable[[], None]
+        self,
+        policy: Policy,
+        calls: list[list[int]],
+        size: int,
+        between: Callable[[], None],
     ) -> None:
-        """Samples the groups that are missing from the rollout folder, and the refills of groups of
-        zero variance (`training.data.plan`). On a cluster all are sealed when it
-        returns; else the last are being verified and sealed.
-
-        Draws are addressed, so groups that a killed run had sealed are kept. Each process of a run
-        seals the missing groups that it sampled; the reader of each then finds those of all.
+        """Samples the calls of which a group is missing, and the refills of groups without signal
+        (`training.data.plan`). On a cluster all are sealed when it returns; else the last are
+        being verified and sealed.
 
         Args:
             policy: samples.
-            calls: positions in the prompt stream of each call, from `calls_of`.
+            calls: positions of each call, from `calls_of`.
             size: positions per call.
-            between: called after the calls of each data set; it may raise to stop.
+            between: called after each call; it may raise to stop.
         """
-        rounds = self.parts.config.data.dynamic_sampling
-        reader = self.source.reader
-        at_once = max(MOST_PROMPTS * jax.process_count() // size, 1)
-        sealed: list[Future] = []
-        for start in range(0, len(calls), at_once):
-            left = calls[start : start + at_once]
-            for round_ in range(rounds + 1):
-                refills = [
-                    [plan.refill_position(position, round_) for position in call] for call in left
-                ]
-                sealed += self._sample_missing(policy, refills, size, between)
-                if round_ == rounds:
-                    break
-                for data_set in sealed:
-                    data_set.result()
+        rounds = self.own.rounds
+        sealed: list[Future[None]] = []
+        for round_ in range(rounds + 1):
+            refills = [[plan.refill_position(p, round_) for p in call] for call in calls]
+            # Few prompts, such as refills, are sampled in a smaller shape, one of a few.
+            most = max(map(len, refills), default=0)
+            while size >= LEAST_PROMPTS and 4 * most <= size:
+                size = -(-size // 4)
+            for call in refills:
+                if any(self.reader.find(place, policy.version) is None for place in call):
+                    sealed.append(self.sample(policy, call, size))
+                    between()
+            if round_ < rounds:
+                for work in sealed:
+                    work.result()
                 if self._together:
-                    refresh_together(reader)
-                flat = [
+                    refresh_together(self.reader)
+                calls = [
                     [
                         position
                         for position, refill in zip(call, refilled, strict=True)
-                        if not reader.at(refill, policy.version).has_reward_variance
+                        if not self.reader.at(refill, policy.version).has_reward_variance
                     ]
-                    for call, refilled in zip(left, refills, strict=True)
+                    for call, refilled in zip(calls, refills, strict=True)
                 ]
-                left = list(filter(None, flat))
+                calls = list(filter(None, calls))
         if self.apart:
             wait(sealed)
-
-    def _sample_missing(
-        self, policy: Policy, calls: Calls, size: int, between: Callable[[], None]
-    ) -> list[Future]:
-        """Samples the calls of which a group is missing, whole, so that every bit of it is the
-        same; returns the data sets that are being sealed. On a cluster each call becomes one.
-        """
-        find = self.source.reader.find
-        absent = {p for call in calls for p in call if find(p, policy.version) is None}
-        due = [call for call in calls if not absent.isdisjoint(call)]
-        # Few prompts, such as refills, are sampled in a smaller shape, one of a few.
-        most = max(map(len, due), default=0)
-        while size >= LEAST_PROMPTS and 4 * most <= size:
-            size = -(-size // 4)
-        sealed: list[Future] = []
-        judged: list[Judged] = []
-        for number, call in enumerate(due, 1):
-            judged.append(self.explorer.sample(policy.weights, policy.version, call, size))
-            if self.apart or number == len(due):
-                sealed.append(self._seal(policy, judged, absent))
-                if self._together:  # each seals its own rows before the next call
-                    self._wait()
-                judged = []
-                between()
-        return sealed
-
-    def _seal(self, policy: Policy, judged: Sequence[Judged], absent: set[int]) -> Future:
-        """Seals the absent groups of calls as a data set, once they are judged."""
-        work = self._sealer.submit(self._write, policy, judged, absent)
-        self._open.add(work)
-        return work
-
-    def _write(self, policy: Policy, judged: Sequence[Judged], absent: set[int]) -> None:
-        groups = [group for call in judged for group in call.result() if group.position in absent]
-        if not groups:
-            return
-        reader = self.source.reader
-        writer = f"{WRITER}-{jax.process_index()}" if self._together else WRITER
-        with self._sealing:
-            name = rollouts.write(
-                reader.folder,
-                groups,
-                writer=writer,
-                policy_version=policy.version,
-                metadata=policy.metadata,
-            )
-            reader.keep(name, groups)
-            if not self._together:  # they look at the folder together
-                reader.refresh()
 
 
 class NewestSupply(Supply):
@@ -378,22 +340,19 @@ class NewestSupply(Supply):
     discarded as too old, however long it takes.
 
     Args:
-        parts, explorer, source, checkpoints: as of `Supply`.
-        choose: of the run.
+        parts, explorer, own, checkpoints: as of `Supply`.
     """
 
     def __init__(
         self,
         parts: build.Parts,
-        explorer: Explorers,
-        source: Source,
+        explorer: Explorer | Explorers,
+        own: Samples,
         checkpoints: Checkpoints,
-        choose: Chooser,
     ) -> None:
         self._most = 2 * parts.config.cluster.explorers.most  # calls under way
-        super().__init__(parts, explorer, source, checkpoints, writers=self._most)
-        self._choose = choose
-        self._calls: dict[int, Future] = {}  # their data sets, by their first position
+        super().__init__(parts, explorer, own, checkpoints, writers=self._most)
+        self._calls: dict[int, Future[None]] = {}  # by their first position
         self._policy: Policy | None = None  # the newest
 
     def ensure(self, step: int, state: TrainState, bar: Any, between: Callable[[], None]) -> None:
@@ -402,23 +361,19 @@ class NewestSupply(Supply):
 
         def ready() -> bool:
             self._admit(step, state)
-            return not self._choose.missing(step)
+            return not self.own.missing(step)
 
         while not ready():
             self._wait(ready, between)
             if not ready() and not self._busy:
                 raise DataError(
-                    f"{self.source.reader.folder} lacks groups of step {step} that no newer policy"
-                    f" may sample: {self._choose.missing(step)}; restore them from a copy"
+                    f"{self.reader.folder} lacks groups of step {step} that no newer policy"
+                    f" may sample, at positions {self.own.missing(step)}: restore them from a copy"
                 )
         bar.phase("")
 
     def settle(self, step: int) -> None:
         """Does nothing: what a resumed run lacks is sampled by a newer policy."""
-
-    def leave_out(self, error: rollouts.CorruptShard, step: int) -> None:
-        """Raises the error: the policy that sampled the groups may be gone."""
-        raise error
 
     @property
     def _busy(self) -> int:
@@ -437,17 +392,16 @@ class NewestSupply(Supply):
                 return
             if step not in window:
                 continue
+            missing = {*self.own.missing(ahead)}
             positions = config.schedule(ahead).fresh
             size = call_of(config.sampling, len(positions)).prompts
             for call in calls_of(positions, size):
                 if self._busy >= self._most:
                     return
-                lacks = any(self._choose.own.index(position, ahead) is None for position in call)
-                if lacks and call[0] not in self._calls:
+                if not missing.isdisjoint(call) and call[0] not in self._calls:
                     if self._policy is None or self._policy.version != step:
                         self._policy = self._published(step, state.params)
-                    judged = self.explorer.sample(self._policy.weights, step, call, size)
-                    self._calls[call[0]] = self._seal(self._policy, [judged], set(call))
+                    self._calls[call[0]] = self.sample(self._policy, call, size)
 
 
 def calls_of(positions: Sequence[int], size: int) -> list[list[int]]:
@@ -476,31 +430,13 @@ def refresh_until(reader: rollouts.RolloutReader, complete: Callable[[], bool]) 
     """
     end = time.monotonic() + SHARED_FOLDER_SECONDS
     while not processes.gather_ints(int(complete())).all():
-        seen = processes.gather_ints(len(reader))
         if processes.gather_ints(int(time.monotonic() > end)).any():
             raise DataError(
-                f"the processes see {', '.join(map(str, seen))} groups in {reader.folder}: the run"
-                " folder must lie on storage that all of them share; choose another with --run-dir"
+                f"the processes do not see the same groups in {reader.folder}: the run folder must"
+                " lie on storage that all of them share; choose another with --run-dir"
             )
         time.sleep(PAUSE)
         reader.refresh()
-
-
-def needs_checkpoint(config: Config, source: Source, version: int) -> bool:
-    """True if explorers still have to sample with a policy version: a position that it samples has
-    not got its group yet, so that its checkpoint is kept.
-
-    Args:
-        config: of the run.
-        source: the run's rollout folder.
-        version: of the policy.
-    """
-    positions = config.schedule.sampled(version, config.training.steps)
-    samples = ((position, version) for position in positions)
-    try:
-        return bool(plan.missing(source, samples, config.data.dynamic_sampling))
-    except rollouts.CorruptShard:
-        return True  # sampling it again takes this checkpoint
 
 
 def refuse_lost(config: Config, former: int) -> None:
@@ -515,28 +451,26 @@ def refuse_lost(config: Config, former: int) -> None:
         UsageError: training.steps was raised, and a policy that is gone did not sample for that.
         DataError: sealed groups are lost, and the checkpoint of the policy that sampled them too.
     """
-    steps = config.training.steps
     folder = config.folder / "rollouts"
     saved = listed(config.folder / "checkpoints")
     if not saved or not saved[-1]:
         return
     folder.mkdir(exist_ok=True)
-    source = Source(rollouts.read(folder))
-    samples = (
-        (position, version)
-        for version in sorted({*range(saved[-1])} - {*saved})
-        for position in config.schedule.sampled(version, steps, since=saved[-1])
-    )
-    rounds = config.data.dynamic_sampling
-    lost = plan.missing(source, samples, rounds, skip_damaged=True)
-    if not lost:
-        return
-    version = min(lost)
-    problem = (
-        f"{folder} lacks {len(lost[version])} groups of policy version {version}, and that"
-        " version's checkpoint is gone: restore one of the two from a copy, or move the last"
-        " checkpoints away, so that the run continues from an earlier step"
-    )
-    if steps <= former:
-        raise DataError(problem)
-    raise UsageError(f"training.steps: expected at most {former}, got {steps}; for more: {problem}")
+    own = own_samples(config)
+    for version in sorted({*range(saved[-1])} - {*saved}):
+        try:
+            lost = own.unsampled(version, since=saved[-1])
+        except rollouts.CorruptShard:  # named if a step needs it
+            continue
+        if not lost:
+            continue
+        problem = (
+            f"{folder} lacks {len(lost)} groups of policy version {version}, and that version's"
+            " checkpoint is gone: restore one of the two from a copy, or move the last checkpoints"
+            " away, so that the run continues from an earlier step"
+        )
+        steps = config.training.steps
+        if steps <= former:
+            raise DataError(problem)
+        expected = f"training.steps: expected at most {former}, got {steps}"
+        raise UsageError(f"{expected}; for more: {problem}")

@@ -213,7 +213,7 @@ class Play:
                 "failed" if p.failure else t.reason for p, t in zip(some, found, strict=True)
             ],
             "turn_counts": [len(trajectory.turns) for trajectory in found],
-            "turn_tokens": [end for trajectory in found for end in _turn_ends(trajectory)],
+            "turn_tokens": list(itertools.chain.from_iterable(map(_turn_ends, found))),
             "turn_texts": characters,
             "turn_rewards": turn_rewards,
             "environment": self.task.name,

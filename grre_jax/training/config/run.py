@@ -264,6 +264,7 @@ def unknown_field(name: str) -> UsageError:
 RENAMED = {
     "sampling.num_samples": "group_size",
     "sampling.slots": "max_concurrent",
+    "sampling.weight_dtype": "",
     "training.groups_per_step": "prompts_per_step",
     "training.row_tokens": "pack_length",
     "training.rows_per_microbatch": "packs_per_microbatch",
@@ -311,6 +312,8 @@ def _renamed(values: dict[str, Any], prefix: str) -> dict[str, Any]:
     renamed = {}
     for stored, value in values.items():
         name = RENAMED.get(prefix + stored, stored)
+        if prefix + stored == "sampling.weight_dtype" and value:
+            raise ConfigError(prefix + stored, "'' (weights are not rounded any more)", value)
         if isinstance(value, dict):
             value = _renamed(value, f"{prefix}{name}.")
         elif prefix + stored == "objective.options.single":

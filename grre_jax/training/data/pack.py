@@ -412,7 +412,7 @@ class Filling:
             wanted = left if self.share else left[:1]
             row, taken = self._choose(group_id, prompt, wanted, lengths)
             self.used[row] += prompt + sum(lengths[k] for k in taken)
-            left = [] if len(taken) == len(left) else [k for k in left if k not in taken]
+            left = [k for k in left if k not in taken]
             yield row, sorted(taken)
 
     def _choose(

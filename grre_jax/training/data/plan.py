@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import numpy as np
@@ -33,7 +32,6 @@ from grre_jax import random_streams
 from grre_jax.domains import ConfigError, Count, Positive, Record
 from grre_jax.errors import DataError
 from grre_jax.random_streams import Purpose
-from grre_jax.rollouts import CorruptShard
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,10 +93,6 @@ class Regime(Record):
             domain = "0 beside sync_interval or sync_offset: set one of them"
             raise ConfigError("staleness", domain, self.staleness)
 
-    def batch(self, step: int) -> int:
-        """Returns the number of the fresh batch of a training step."""
-        return step // self.reuse
-
     def version(self, step: int) -> int:
         """Returns the policy version that generated the fresh batch of a training step; with
         reuse, as of the first step that trains on it.
@@ -108,12 +102,6 @@ class Regime(Record):
         newest = max(step // self.reuse * self.reuse - self.sync_offset - self.staleness, 0)
         return newest // self.sync_interval * self.sync_interval
 
-    def age(self, step: int) -> int:
-        """Returns the age in updates of the policy that generated the fresh batch, at the step
-        that trains on it.
-        """
-        return step - self.version(step)
-
     def oldest(self, steps: int) -> int:
         """Returns the largest age in updates of a fresh batch in a run of `steps`."""
         if self.offline:
@@ -122,7 +110,7 @@ class Regime(Record):
         # sync_interval * reuse.
         period = (self.sync_interval + 1) * self.reuse + self.sync_interval
         seen = range(min(steps, self.sync_offset + self.staleness + period))
-        return max(map(self.age, seen), default=0)
+        return max((step - self.version(step) for step in seen), default=0)
 
     def window(self, step: int, steps: int) -> range:
         """Returns the policy versions that may sample the fresh batch of a step if explorers take
@@ -262,7 +250,7 @@ class Schedule:
 
     def __call__(self, step: int) -> Plan:
         """Returns the plan of a step, from 0."""
-        batch = self.regime.batch(step)
+        batch = step // self.regime.reuse
         fresh = self.positions(batch)
         replayed = self._replayed(step, batch)
         samples = tuple((p, self._version(self.batch_of(p))) for p in (*fresh, *replayed))
@@ -315,66 +303,104 @@ def refill_position(position: int, round_: int) -> int:
     return round_ * POSITIONS_PER_ROUND + position
 
 
-def missing(
-    source: Any, samples: Iterable[tuple[int, int]], rounds: int, *, skip_damaged: bool = False
-) -> dict[int, list[int]]:
-    """Finds what is still to be sampled before the positions can be trained on: at most one
-    refill per position, so sample them and call this again.
+def settle(source: Any, position: int, version: int, rounds: int) -> tuple[int | None, int | None]:
+    """Looks at a position and its refills, up to the first group with signal.
 
     Args:
-        source: the run's `sources.Source`, refreshed.
-        samples: (position, policy version that samples it).
-        rounds: largest number of refills of a position; 0 for no dynamic sampling.
-        skip_damaged: a group that cannot be read ends its position, for an explorer, which cannot
-            put it back: the learner does, if a step needs it.
-
-    Returns:
-        {policy version: positions, in the order of `samples`}; empty if nothing is missing.
-
-    Raises:
-        CorruptShard: a group cannot be read and `skip_damaged` is False.
-    """
-    wanted: dict[int, list[int]] = {}
-    for position, version in samples:
-        for round_ in range(rounds + 1):
-            refill = refill_position(position, round_)
-            index = source.reader.find(refill, version)
-            if index is None:
-                wanted.setdefault(version, []).append(refill)
-            # Of the last round it is enough that it is sealed: it is not read.
-            if index is None or round_ == rounds:
-                break
-            try:
-                if source.has_reward_variance(index):
-                    break
-            except CorruptShard:
-                if not skip_damaged:
-                    raise
-                break
-    return wanted
-
-
-def chosen(source: Any, position: int, version: int, rounds: int) -> int | None:
-    """Returns the number of the group that a position is trained with: the first with signal, or
-    without dynamic sampling the only one; None if no round has signal and the position is left out.
-
-    Args:
-        source: the run's `sources.Source`.
+        source: the rollout folder, a `sources.Source`.
         position: in the prompt stream.
         version: the policy version that samples it.
-        rounds: largest number of refills; 0 for no dynamic sampling.
+        rounds: largest number of refills; 0 for no dynamic sampling, which reads no group.
+
+    Returns:
+        The number of the group that is trained on, or None; and the position that must be sampled
+        before that is known, or None. Without both no round has signal, and the position is left
+        out.
 
     Raises:
-        DataError: a group up to that one has not been sampled.
+        CorruptShard: a group cannot be read.
     """
     for round_ in range(rounds + 1):
         refill = refill_position(position, round_)
         index = source.reader.find(refill, version)
         if index is None:
-            raise DataError(
-                f"rollout folder {source.reader.folder} holds no group of policy version {version}"
-                f" at position {refill}, which this run trains on"
-            )
+            return None, refill
         if not rounds or source.has_reward_variance(index):
-            return index
-    return None
+            return index, None
+    return None, None
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """The run's own samples: the groups of each step, and those that are still to be sampled.
+
+    A position is trained on with the group of the policy version that the schedule names, or of
+    its first refill with signal. With `regime.newest` it is the first sealed group that is young
+    enough: groups that are sealed later change nothing, so a restarted learner trains on the same
+    ones, and none is trained on at a greater age than the regime's largest.
+
+    Args:
+        source: the run's rollout folder, a `sources.Source`.
+        schedule: of the run.
+        steps: number of steps of the run.
+        rounds: largest number of refills of a position; 0 for no dynamic sampling.
+    """
+
+    source: Any
+    schedule: Schedule
+    steps: int
+    rounds: int = 0
+
+    def groups(self, step: int) -> list[int]:
+        """Returns the numbers of a step's groups in the folder.
+
+        Raises:
+            DataError: a group has not been sampled.
+            CorruptShard: a group whose rewards decide cannot be read.
+        """
+        found = []
+        for position, version in self.schedule(step).samples:
+            index, absent = self._settle(position, version, step)
+            if absent is not None:
+                raise DataError(
+                    f"{self.source.reader.folder} lacks the group of step {step} at position"
+                    f" {absent} (by the schedule of policy version {version})"
+                )
+            if index is not None:
+                found.append(index)
+        return found
+
+    def missing(self, step: int) -> list[int]:
+        """Returns what is still to be sampled before a step: at most one refill per position, so
+        sample them and call this again.
+
+        Raises:
+            CorruptShard: a group whose rewards decide cannot be read.
+        """
+        samples = self.schedule(step).samples
+        absent = (self._settle(position, version, step)[1] for position, version in samples)
+        return [position for position in absent if position is not None]
+
+    def unsampled(self, version: int, since: int = 0) -> list[int]:
+        """Returns what a policy version is still to sample by the schedule, as `missing`, for the
+        steps from `since`.
+        """
+        positions = self.schedule.sampled(version, self.steps, since)
+        absent = (settle(self.source, place, version, self.rounds)[1] for place in positions)
+        return [position for position in absent if position is not None]
+
+    def needs(self, version: int) -> bool:
+        """True if a policy version is still to sample: its checkpoint is kept."""
+        try:
+            return bool(self.unsampled(version))
+        except CorruptShard:
+            return True  # sampling it again takes this checkpoint
+
+    def _settle(self, position: int, version: int, step: int) -> tuple[int | None, int | None]:
+        if not self.schedule.regime.newest:
+            return settle(self.source, position, version, self.rounds)
+        allowed = self.schedule.regime.window(step, self.steps)
+        for index in self.source.reader.index.get(position, ()):
+            if self.source.version(index) in allowed:
+                return index, None
+        return None, position

@@ -1,6 +1,6 @@
 """Stage 4 of the road of the data, prefetching.
 
-In: a training step. Out: its choice, its groups, and its `pack.PackedBatch` on the devices. A
+In: a training step. Out: its picks, its groups, and its `pack.PackedBatch` on the devices. A
 thread prepares the next step while the devices compute.
 
 A step's data is a function of the step, so the thread has no state that a resumed run would miss.
@@ -19,7 +19,7 @@ from grre_jax.objectives import Objective
 from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.rollouts import Group
 from grre_jax.training import build
-from grre_jax.training.data.choose import Choice, Chooser, read
+from grre_jax.training.data.choose import Chooser, Pick, read
 from grre_jax.training.data.pack import BatchShape, PackedBatch, pack
 
 
@@ -27,12 +27,12 @@ class Prepared(NamedTuple):
     """The data of one step.
 
     Attributes:
-        choice: the groups by folder and number.
+        picks: the groups by folder and number.
         groups: the groups.
         batch: the groups as arrays on the devices.
     """
 
-    choice: Choice
+    picks: list[Pick]
     groups: list[Group]
     batch: PackedBatch
 
@@ -43,13 +43,13 @@ def prepare(step: int, choose: Chooser, parts: build.Parts) -> Prepared:
     Raises:
         DataError: as `Chooser`, `read` and `pack`.
     """
-    choice = choose(step)
-    groups = read(choice)
+    picks = choose(step)
+    groups = read(picks)
     # Another run's data counts another policy's versions.
     version = step if parts.config.samples else None
     stored = parts.config.objective.stored_fields
     batch = place(groups, parts.shape, parts.objective, parts.mesh, version, stored)
-    return Prepared(choice, groups, batch)
+    return Prepared(picks, groups, batch)
 
 
 def place(
@@ -112,8 +112,7 @@ class Prefetcher:
     def __init__(self, prepare: Callable[[int], Prepared], ready: Callable[[int], bool]):
         self._prepare, self._ready = prepare, ready
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="data")
-        self._step = -1
-        self._made: Future[Prepared] | None = None
+        self._begun: tuple[int, Future[Prepared] | None] = (-1, None)
 
     def __enter__(self) -> Prefetcher:
         return self
@@ -125,16 +124,17 @@ class Prefetcher:
         """Prepares a step in the background if its data is ready, unless it did already. Another
         step that was begun before is dropped unless it was taken.
         """
-        if self._made is not None and self._step == step:
+        begun, made = self._begun
+        if made and begun == step:
             return
         self.settle()
-        self._step = step
-        self._made = self._pool.submit(self._prepare, step) if self._ready(step) else None
+        self._begun = step, self._pool.submit(self._prepare, step) if self._ready(step) else None
 
     def settle(self) -> None:
         """Waits until nothing runs in the background: what the thread reads may then change."""
-        if self._made is not None:
-            self._made.exception()
+        _, made = self._begun
+        if made:
+            made.exception()
 
     def take(self, step: int) -> Prepared:
         """Returns the data of a step, and prepares it now if it was not prepared in advance.
@@ -142,7 +142,7 @@ class Prefetcher:
         Raises:
             DataError: as `prepare`; an error of the background thread is raised here.
         """
-        made, begun = self._made, self._step
         self.settle()
-        self._made = None
-        return made.result() if made is not None and begun == step else self._prepare(step)
+        begun, made = self._begun
+        self._begun = (-1, None)
+        return made.result() if made and begun == step else self._prepare(step)

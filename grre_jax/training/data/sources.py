@@ -10,7 +10,6 @@ import dataclasses
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +50,7 @@ class Source:
     expert: bool = False
     mixed: bool = False
     with_logprobs: bool = True
+    _signals: dict[int, bool] = dataclasses.field(default_factory=dict)
 
     def group(self, index: int) -> Group:
         """Returns a group in the policy's own tokens, marked as an expert's if the source is."""
@@ -82,10 +82,6 @@ class Source:
         if index not in self._signals:
             self._signals[index] = self.reader[index].has_reward_variance
         return self._signals[index]
-
-    @cached_property
-    def _signals(self) -> dict[int, bool]:
-        return {}
 
 
 # ---- the folders
@@ -166,7 +162,8 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
     least = 1 if source.mixed else config.training.prompts_per_step - config.mixed_per_step
     newest = max([0, *(entry.policy_version for entry in source.reader.datasets)])
     held_out = _held_out(config, parts.task)
-    trained_on: set[int] = set()
+    names = set().union(*held_out)
+    trained_on: set[str] = set()
     with_logprobs = True
     dropped: collections.Counter[str] = collections.Counter()
     needs_age = data.order == "newest" or data.max_staleness >= 0
@@ -200,8 +197,7 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
         check_group(parts.objective, config.sampling.temperature, group, where)
         for name in config.objective.stored_fields:
             require_logprobs(group, name, where)
-        for name in (group.question_id, group.prompt):
-            trained_on |= held_out.get(name, set())
+        trained_on |= names & {group.question_id, group.prompt}
         ageless = bool(group.is_expert.all())  # sampled by no policy
         if version < 0 and needs_age and not ageless:
             raise DataError(
@@ -213,7 +209,7 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
         _log.warning(
             "%s has %s of the run's evaluation questions: the evaluation measures memory there",
             folder,
-            len(trained_on),
+            sum(not trained_on.isdisjoint(own) for own in held_out),
         )
     if data.order == "newest":  # of one version the last sealed first
         kept.sort(reverse=True)
@@ -277,17 +273,15 @@ def check_group(objective: Objective, temperature: float, group: Group, where: s
         )
 
 
-def _held_out(config: Config, task: Task) -> dict[str, set[int]]:
-    """Returns the numbers of the evaluation questions by their ids and prompts; {} if the run may
-    evaluate on what it trains on.
+def _held_out(config: Config, task: Task) -> list[set[str]]:
+    """Returns id and prompt of each evaluation question; none if the run may evaluate on what it
+    trains on.
     """
     evaluation = config.evaluation
-    count = 0 if evaluation.allow_contaminated else evaluation.questions
-    numbers: dict[str, set[int]] = {}
-    for number, question in enumerate(task.evaluation(count) if count else ()):
-        for name in filter(None, (question.question_id, question.prompt)):
-            numbers.setdefault(name, set()).add(number)
-    return numbers
+    if evaluation.allow_contaminated or not evaluation.questions:
+        return []
+    questions = task.evaluation(evaluation.questions)
+    return [{question.question_id, question.prompt} - {""} for question in questions]
 
 
 def limits(config: Config) -> tuple[int, int]:

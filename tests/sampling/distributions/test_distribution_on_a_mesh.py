@@ -68,7 +68,6 @@ def eight():
 CASES = ["8x4096", "2x4x1000", "2x2x2x264", "8x1001", "data"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_tokens_do_not_depend_on_the_mesh(eight, name):
     """Of 2,240 draws none falls within rounding of another token."""

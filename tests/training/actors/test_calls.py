@@ -27,16 +27,12 @@ def configured(words):
     ("words", "expected"),
     [
         ("", {"sampler": 16, "evaluation": 256}),
+        ("--regime.sync_interval 20 --evaluation.questions 0", {"sampler": 320}),
         (
-            "--regime.sync_interval 20 --sampling.prompts_per_call 1920",
-            {"sampler": 320, "evaluation": 256},
-        ),
-        (
-            "--regime.offline true --sampling.prompts_per_call 4000",
-            {"sampler": 1600, "evaluation": 256},
+            "--regime.offline true --sampling.prompts_per_call 100",
+            {"sampler": 100, "evaluation": 100},
         ),
         ("--data.path p", {"evaluation": 256}),
-        ("--evaluation.questions 0", {"sampler": 16}),
     ],
 )
 def test_the_programs_of_a_run(words, expected):

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from grre_jax import config as c, rollouts
+from grre_jax import config as c, ray_cluster, rollouts
 from grre_jax.errors import UsageError
 from grre_jax.training import loop
 from grre_jax.training.config.overrides import override
@@ -64,7 +64,33 @@ def require_equal(run, other):
     assert bits(run) == bits(other)
 
 
-def test_a_run_with_explorers_equals_one_without(make_config, tiny_run, tmp_path):
+def test_a_cluster_that_does_not_answer_is_named(make_config, tmp_path):
+    with pytest.raises(UsageError, match="cluster.address: '127.0.0.1:1'"):
+        loop.train(make_config(tmp_path / "run", cluster=c.ClusterConfig("127.0.0.1:1")))
+
+
+@pytest.fixture(scope="module")
+def local():
+    """A cluster of this process, for all that run in it."""
+    with ray_cluster.connected("local"):
+        yield
+
+
+def test_what_a_cluster_lacks_is_named(make_config, tmp_path, local):
+    cores = os.cpu_count()
+    for cluster, lacks in (
+        (c.ClusterConfig("local", c.ExplorersConfig(resources={"TPU": 4})), "4 TPU"),
+        # Each kind alone would fit.
+        (
+            c.ClusterConfig("local", c.ExplorersConfig(cpus=cores), judges=cores),
+            f"{2 * cores} CPU",
+        ),
+    ):
+        with pytest.raises(UsageError, match=f"cluster: .*{lacks}"):
+            loop.train(make_config(tmp_path / "run", cluster=cluster))
+
+
+def test_a_run_with_explorers_equals_one_without(make_config, tiny_run, tmp_path, local):
     with killing("ray::Worker", 2) as killed:
         loop.train(make_config(tmp_path / "run", cluster=TWO))
     assert killed
@@ -207,11 +233,12 @@ def build(seed):
 
 
 def test_the_newest_policy_samples_within_the_bound_and_slow_questions_are_not_left_out(
-    make_config, tmp_path
+    make_config, tmp_path, local
 ):
     (tmp_path / "slow.py").write_text(SLOW)
     config = make_config(
         tmp_path / "run",
+        "--evaluation.questions 0",
         regime=c.Regime(staleness=3, newest=True),
         task=c.TaskConfig(f"{tmp_path}/slow.py:build"),
         warm_start=c.WarmStartConfig(),
@@ -222,20 +249,6 @@ def test_the_newest_policy_samples_within_the_bound_and_slow_questions_are_not_l
     assert sorted(reader.index) == list(range(32))  # all questions, of eight steps
     for position, (number,) in reader.index.items():
         step = position // 4
-        assert (
-            reader[number].policy_version.tolist() == [reader.locate(number)[0].policy_version] * 4
-        )
-        assert reader.locate(number)[0].policy_version in config.regime.window(step, 8)
-
-
-def test_what_a_cluster_lacks_is_named(make_config, tmp_path):
-    cluster = c.ClusterConfig("local", c.ExplorersConfig(resources={"TPU": 4}))
-    with pytest.raises(UsageError, match="cluster: .*4 TPU"):
-        loop.train(make_config(tmp_path / "run", cluster=cluster))
-    # Each kind alone would fit.
-    cores = os.cpu_count()
-    cluster = c.ClusterConfig("local", c.ExplorersConfig(cpus=cores), judges=cores)
-    with pytest.raises(UsageError, match=f"cluster: .*{2 * cores} CPU"):
-        loop.train(make_config(tmp_path / "run", cluster=cluster))
-    with pytest.raises(UsageError, match="cluster.address: '127.0.0.1:1'"):
-        loop.train(make_config(tmp_path / "run", cluster=c.ClusterConfig("127.0.0.1:1")))
+        version = reader.locate(number)[0].policy_version
+        assert reader[number].policy_version.tolist() == [version] * 4
+        assert version in config.regime.window(step, 8)

@@ -8,7 +8,6 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
-from grre_jax.random_streams import Purpose
 from grre_jax.tasks.judging import Judged
 from grre_jax.training import build
 from grre_jax.training.actors import supply
@@ -17,8 +16,8 @@ from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.supply import Policy, Supply, calls_of, refresh_together
 from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.data import plan
+from grre_jax.training.data.plan import Regime, Samples, Schedule
 from grre_jax.training.data.sources import Source
-from grre_jax.training.evaluation.evaluate import Evaluator, figures
 
 from ...run_processes import first_state
 
@@ -74,10 +73,7 @@ def test_a_group_holds_what_was_asked_and_sampled(explorer, drawn, groups):
     assert max((g.sampling_logprobs - g.behavior_logprobs).max() for g in groups) > 1e-3
     reasons = {reason for group in groups for reason in group.finish_reasons}
     assert reasons == {"stop", "length"} and len({group.group_id for group in groups}) == 10
-    for options in ({"attempt": 1}, {"purpose": Purpose.EVALUATE}):
-        assert [g.texts for g in drawn(**options)] != [g.texts for g in groups]
-    config = dataclasses.replace(explorer.config, weight_dtype="int8")
-    assert drawn(1, config=config)[0].engine.endswith("int8")
+    assert [g.texts for g in drawn(attempt=1)] != [g.texts for g in groups]
 
 
 def test_stop_strings_cut_texts_before_they_are_judged(explorer, drawn, groups):
@@ -106,12 +102,9 @@ def seal(explorer, folder, positions, rounds=0):
     size = call_of(explorer.config, len(positions)).prompts
     folder.mkdir(exist_ok=True)
     reader = rollouts.read(folder)
-    config = SimpleNamespace(
-        cluster=SimpleNamespace(samples=False), data=SimpleNamespace(dynamic_sampling=rounds)
-    )
-    here = Supply(
-        SimpleNamespace(config=config), dataclasses.replace(explorer), Source(reader), None
-    )
+    config = SimpleNamespace(cluster=SimpleNamespace(samples=False))
+    own = Samples(Source(reader), Schedule(Regime(), 10), 1, rounds)
+    here = Supply(SimpleNamespace(config=config), dataclasses.replace(explorer), own, None)
     policy = Policy(3, explorer.policy(params), {"task": "arithmetic"})
     here._sample_calls(policy, calls_of(positions, size), size, lambda: None)
     here._wait()
@@ -120,28 +113,19 @@ def seal(explorer, folder, positions, rounds=0):
     return reader
 
 
-def test_only_what_is_missing_is_sampled_and_sealed(explorer, groups, tmp_path, monkeypatch):
-    monkeypatch.setattr(supply, "MOST_PROMPTS", 4)
-    assert [g.position for g in seal(explorer, tmp_path / "r", range(4))] == [0, 1, 2, 3]
-    for _ in range(2):
-        reader = seal(explorer, tmp_path / "r", range(12))
-        assert [(e.groups, e.policy_version) for e in reader.datasets] == [(4, 3)] * 3
-    assert [group.texts for group in reader][:10] == [group.texts for group in groups]
-
-
-def test_a_call_of_which_a_part_is_missing_is_sampled_whole(explorer, tmp_path):
+def test_what_is_missing_is_sampled_by_whole_calls_each_a_data_set(explorer, groups, tmp_path):
     """So that every bit of what was missing is the same."""
-    reader = seal(explorer, tmp_path / "alone", range(10))
-    rollouts.write(tmp_path / "r", [reader[5], reader[6]], writer="other", policy_version=3)
-    found = seal(explorer, tmp_path / "r", range(10))
-    assert sorted(group.position for group in found) == list(range(10))
+    reader = seal(explorer, tmp_path / "r", range(10))
+    assert [(e.groups, e.policy_version) for e in reader.datasets] == [(4, 3), (4, 3), (2, 3)]
+    assert [group.texts for group in reader] == [group.texts for group in groups]
+    rollouts.write(tmp_path / "part", [reader[5], reader[6]], writer="other", policy_version=3)
+    found = seal(explorer, tmp_path / "part", range(10))
+    assert [entry.groups for entry in found.datasets] == [2, 4, 2, 2]
     assert {group.position: group for group in found} == {group.position: group for group in reader}
 
 
 def test_places_without_signal_are_refilled_by_the_same_explorer(explorer, groups, tmp_path):
     reader = seal(explorer, tmp_path / "r", range(10), rounds=2)
-    places = [(place, 3) for place in range(10)]
-    assert plan.missing(Source(reader), places, 2) == {}
     flat = [place for place in range(10) if not groups[place].has_reward_variance]
     per_round = plan.POSITIONS_PER_ROUND
     first = [position for position in reader.index if per_round <= position < 2 * per_round]
@@ -155,8 +139,8 @@ def test_places_without_signal_are_refilled_by_the_same_explorer(explorer, group
 
 def test_processes_that_do_not_share_the_folder_are_told(monkeypatch, tmp_path, make_group):
     rollouts.write(tmp_path, [make_group(0)], writer="explorer-0")
-    # Groups seen, and who has waited long enough.
-    found = map(np.array, ([1, 0], [0, 0], [1, 0], [0, 1]))
+    # Groups seen, who sees as many, and who has waited long enough.
+    found = map(np.array, ([1, 0], [1, 0], [0, 1]))
     monkeypatch.setattr(supply.processes, "gather_ints", lambda number: next(found))
     monkeypatch.setattr(supply.time, "sleep", lambda seconds: None)
     with pytest.raises(DataError, match=str(tmp_path)):
@@ -186,11 +170,3 @@ def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, drawn,
         assert group.judged.tolist() == [True, True, True, False]
         assert group.extra["verify_failures"] == failures
         assert group.extra["verify_reasons"] == [*"abcd"]
-    evaluator = Evaluator(explorer, None)
-    found = figures(evaluator, judged, [])
-    mean = np.mean([group.rewards[:3] for group in judged])
-    assert found["reward_low"] <= found["reward"] == mean <= found["reward_high"]  # beyond 1
-    assert "accuracy" not in found and found["component_own"] == 1  # nothing says what is correct
-    assert found["verify_failures_crash"] == 6
-    judged = [dataclasses.replace(g, components={"correct": [0, 1, 0, 0]}) for g in judged]
-    assert figures(evaluator, judged, [])["accuracy"] == 1 / 3

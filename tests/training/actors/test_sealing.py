@@ -34,19 +34,15 @@ class Told(Explorer):
 
 @pytest.fixture
 def explored(tmp_path, make_group):
-    """`explored(calls, at=..)`: samples calls of one group each, and seals each alone, unless they
-    are sealed `together`; `at` is called with "draw", "verify" or "seal" and the call's position as
-    each begins.
+    """`explored(calls, at=..)`: samples and seals calls of one group each; `at` is called with
+    "draw" or "verify" and the call's position as each begins.
     """
 
-    def run(calls, at=lambda *event: None, together=False):
+    def run(calls, at=lambda *event: None):
         explorer = Told(at, SimpleNamespace(), None, None, None, 0, make_group)
         reader = rollouts.read(tmp_path)
-        config = SimpleNamespace(
-            cluster=SimpleNamespace(samples=not together), data=SimpleNamespace(dynamic_sampling=0)
-        )
-        parts = SimpleNamespace(config=config)
-        here = Supply(parts, explorer, Source(reader), None)
+        parts = SimpleNamespace(config=SimpleNamespace(cluster=SimpleNamespace(samples=False)))
+        here = Supply(parts, explorer, SimpleNamespace(source=Source(reader), rounds=0), None)
         try:
             here._sample_calls(Policy(0, None, {}), calls, 1, lambda: None)
             here._wait()
@@ -102,4 +98,4 @@ def test_the_sampler_is_at_most_two_calls_ahead_of_verification(explored):
             assert begun[min(position + MOST_DRAWN, 19)].wait(PATIENCE)
             verified.add(position)
 
-    assert len(explored([[p] for p in range(20)], at=at, together=True)) == 20
+    assert len(explored([[p] for p in range(20)], at=at)) == 20

@@ -1,7 +1,6 @@
 """What a learner does before a step: sample what is missing, and name what cannot come any more."""
 
 import collections
-import functools
 import shutil
 import threading
 from types import SimpleNamespace
@@ -12,8 +11,10 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.training.actors.supply import Supply, needs_checkpoint, refuse_lost
+from grre_jax.training.actors.supply import Supply, refuse_lost
 from grre_jax.training.config.overrides import override
+from grre_jax.training.data.choose import own_samples
+from grre_jax.training.data.plan import Samples
 from grre_jax.training.data.sources import Source
 from grre_jax.training.runtime.metrics import Stopwatch
 
@@ -107,7 +108,7 @@ def test_a_checkpoint_waits_for_what_earlier_policies_sample(beside):
 
     def save():
         beside.here.settle(2)
-        found.append(beside.here.source.reader.find(8, 1))
+        found.append(beside.here.reader.find(8, 1))
 
     saver = threading.Thread(target=save)
     saver.start()
@@ -117,30 +118,24 @@ def test_a_checkpoint_waits_for_what_earlier_policies_sample(beside):
     assert found == [8]
 
 
-@pytest.fixture
-def refuse(store):
-    """`refuse(*saved, steps=8)`: checks a run that ended after eight steps with these checkpoints."""
+def test_a_run_goes_on_if_what_it_lacks_can_be_sampled(store):
+    """Eight steps, which policies 0, 3 and 6 sampled."""
     for version, positions in ((0, range(12)), (3, range(12, 24)), (6, range(24, 32))):
         store.seal(version, positions)
 
-    def check(*saved, steps=8):
+    def refuse(*saved, steps=8):
         shutil.rmtree(store.folder / "checkpoints", ignore_errors=True)
         for step in saved:
             (store.folder / "checkpoints" / str(step)).mkdir(parents=True)
         refuse_lost(override(store.config, [f"--training.steps={steps}"]), 8)
 
-    return check
-
-
-def test_a_run_may_be_extended_while_its_policies_are_there(refuse):
     refuse(0, 8)
+    # It may be extended while its policies are there.
     for saved in ((0, 6, 8), (0, 4), (0, 5)):
         refuse(*saved, steps=12)
     with pytest.raises(UsageError, match="training.steps"):
         refuse(0, 5, 7, 8, steps=12)
-
-
-def test_lost_groups_of_a_policy_that_is_gone_are_named_before_a_run_goes_on(refuse, store):
+    # Lost groups of a policy that is gone are named.
     refuse(0, 7)
     name = store.reader.datasets[-1].name
     manifest = store.folder / "rollouts" / "manifest.jsonl"
@@ -151,40 +146,13 @@ def test_lost_groups_of_a_policy_that_is_gone_are_named_before_a_run_goes_on(ref
 
 
 def test_a_checkpoint_is_kept_until_all_that_it_is_to_sample_is_there(store, monkeypatch):
-    needed = functools.partial(needs_checkpoint, store.config, store.source)
     versions = (0, 1, 3, 6)
-    assert [*map(needed, versions)] == [True, False, True, True]  # version 1 samples nothing
+    # Version 1 samples nothing.
+    assert [*map(own_samples(store.config).needs, versions)] == [True, False, True, True]
     store.seal(3, range(12, 23))
-    assert needed(3)
+    assert own_samples(store.config).needs(3)
     store.seal(3, [23])
-    assert [*map(needed, versions)] == [True, False, False, True]
-
-    def damaged(self, index):
-        raise rollouts.CorruptShard("f", "damaged")
-
-    # A damaged group is sampled again.
-    config = override(store.config, ["--data.dynamic_sampling=1"])
-    needed = functools.partial(needs_checkpoint, config, store.source)
-    with monkeypatch.context() as patch:
-        patch.setattr(Source, "has_reward_variance", damaged)
-        assert needed(3)
-    assert not needed(3)
-
-
-# ---- a damaged data set of the run's own
-
-
-def test_without_its_checkpoint_a_damaged_data_set_is_an_error_that_names_the_version(store):
-    """With it, its groups are sampled again: runs/test_damaged_data_sets.py."""
-    store.seal(0, range(12))
-    entry = store.reader.datasets[0]
-    path = store.folder / "rollouts" / entry.name / entry.data_file
-    path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(rollouts.CorruptShard) as error:
-        store.reader.at(4, 0)
-    here = local_supply(store, store.config, SimpleNamespace(steps=[3]))
-    with pytest.raises(DataError, match="policy version 0"):
-        here.leave_out(error.value, 1)
+    assert [*map(own_samples(store.config).needs, versions)] == [True, False, False, True]
 
 
 @pytest.fixture
@@ -202,9 +170,7 @@ def store(make_config, make_group, tmp_path):
         reader.refresh()
 
     config = make_config(tmp_path)
-    return SimpleNamespace(
-        reader=reader, source=Source(reader), config=config, seal=seal, folder=tmp_path
-    )
+    return SimpleNamespace(reader=reader, config=config, seal=seal, folder=tmp_path)
 
 
 def local_supply(store, config, checkpoints):
@@ -213,4 +179,5 @@ def local_supply(store, config, checkpoints):
     explorer = SimpleNamespace(
         watch=Stopwatch(), policy=lambda weights: weights, close=lambda: None
     )
-    return Supply(parts, explorer, store.source, checkpoints)
+    own = Samples(Source(store.reader), config.schedule, config.training.steps)
+    return Supply(parts, explorer, own, checkpoints)

@@ -49,8 +49,8 @@ def sampled(play, position, scripts, ended=True):
     return found
 
 
-def group(play, question, position, scripts, **options):
-    prompt = play.open(question, position)
+def group(play, question, position, scripts, limit=99, **options):
+    prompt = play.open(question, position, limit=limit)
     found = [] if prompt is None else sampled(play, position, scripts, **options)
     fields = play.fields(question, position, found)
     return rollouts.Group(group_id="g", prompt_tokens=prompt, **fields)
@@ -143,18 +143,13 @@ def test_the_agent_of_the_page_walks_to_its_room(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind, reason", [("reset", "no beginning"), ("step", "no step"), ("wide", "1 tokens")]
+    "kind, reason, limit",
+    [("reset", "no beginning", 9), ("step", "no step", 9), ("wide", "1 tokens", 0)],
 )
-def test_an_environment_that_fails_fails_its_group(tmp_path, kind, reason):
+def test_an_environment_that_fails_fails_its_group(tmp_path, kind, reason, limit):
     (tmp_path / "bad.py").write_text(BAD)
     task = tasks.build(f"{tmp_path / 'bad.py'}:build")
-    play = playing(task, 2)
-    question = Question("q", "!", kind)
-    if kind == "wide":  # a prompt over the limit
-        assert play.open(question, 0, limit=0) is None
-        made = rollouts.Group(group_id="g", prompt_tokens=None, **play.fields(question, 0, []))
-    else:
-        made = group(play, question, 0, [["good"], ["over"]])
+    made = group(playing(task, 2), Question("q", "!", kind), 0, [["good"], ["over"]], limit=limit)
     assert made.finish_reasons == ["failed"] * 2 and np.isnan(made.rewards).all()
     assert all(reason in text for text in made.extra["verify_reasons"])
     assert made.lengths.any() == (kind == "step")

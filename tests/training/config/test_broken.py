@@ -53,7 +53,6 @@ c.SamplingConfig(top_p=0) | sampling.top_p | 0
 c.SamplingConfig(stop=[3]) | sampling.stop[0] | 3
 c.SamplingConfig(stop=("",)) | sampling.stop | ('',)
 c.SamplingConfig(cache_dtype="float23") | sampling.cache_dtype | did you mean 'float32'
-c.SamplingConfig(weight_dtype=8) | sampling.weight_dtype | 8
 c.OptimizerConfig(weight_decay=float("inf")) | optimizer.weight_decay | inf
 c.OptimizerConfig(learning_rate=10**400) | optimizer.learning_rate | 1000000
 c.OptimizerConfig(learning_rate=False) | optimizer.learning_rate | False

@@ -87,6 +87,7 @@ def test_a_configuration_imports_what_lies_beside_it(tmp_path, monkeypatch):
         {"name": "x", "training": {"stepz": 3}},
         {"name": "x", "training": {"steps": -1}},
         {"training": {}},
+        {"name": "x", "sampling": {"weight_dtype": "int8"}},  # a field that no longer exists
         [],
     ],
 )
@@ -128,7 +129,8 @@ def test_configurations_survive_json(path):
     else:
         default = json.loads(DEFAULT.to_json())
         assert len(configs.differences(default, stored)) == len(WORDS) // 2
-    stored["evaluation"]["ranking_questions"] = "0:4"  # a field that no longer exists
+    stored["evaluation"]["ranking_questions"] = "0:4"  # fields that no longer exist
+    stored["sampling"]["weight_dtype"] = ""
     assert configs.from_dict(stored) == config
 
 

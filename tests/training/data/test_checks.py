@@ -49,7 +49,6 @@ def test_data_without_behaviour_log_probs_is_for_objectives_without_a_ratio():
             None,
         ),
         ("grpo", {"temperature": 0.7}, "sampling.temperature"),
-        ("grpo", {"temperature": 0}, "sampling.temperature"),
         ("reinforce", {"temperature": 0.7, "sampling_logprobs": FULL - 0.3}, None),
     ],
 )

@@ -4,8 +4,8 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
-from grre_jax.training.data.choose import Chooser, Newest, Scheduled, read
-from grre_jax.training.data.plan import Regime, Schedule, refill_position
+from grre_jax.training.data.choose import Chooser, read
+from grre_jax.training.data.plan import Regime, Samples, Schedule, refill_position
 from grre_jax.training.data.sources import Source
 
 from ...groups import text_group
@@ -18,40 +18,37 @@ def seal(folder, version, positions):
     rollouts.write(folder, groups, writer="sampler", policy_version=version)
 
 
-def chooser(folder, schedule, rounds=0):
-    return Chooser(Scheduled(Source(rollouts.read(folder)), schedule, rounds))
+def chooser(folder, schedule, rounds=0, steps=8):
+    return Chooser(Samples(Source(rollouts.read(folder)), schedule, steps, rounds))
 
 
 def ids(choose, step):
     return [group.group_id for group in read(choose(step))]
 
 
+def ages(choose, step):
+    return [pick.age for pick in choose(step)]
+
+
 def test_own_samples_are_found_by_position_and_version(tmp_path):
-    regime = Regime(sync_interval=2)
-    for version, positions in ((0, range(0, 4)), (2, range(4, 8)), (7, range(0, 8))):
-        seal(tmp_path, version, positions)
-    choose = chooser(tmp_path, Schedule(regime, 2))
-    # The newer samples of version 7 are not of the version that the regime names.
-    chosen = [name for step in range(4) for name in ids(choose, step)]
-    assert chosen == [f"g{0 if p < 4 else 2}-{p}" for p in range(8)]
-    with pytest.raises(DataError, match="4 .*position 8"):
-        choose(4)
-    assert [choose.ready(step) for step in range(5)] == [True] * 4 + [False]
-    assert choose.missing(3) == {} and choose.missing(4) == {4: [8, 9]}
-
-
-def test_replayed_groups_are_those_of_the_versions_that_sampled_them(tmp_path):
     schedule = Schedule(Regime(sync_interval=2, replay_ratio=0.5, reuse=2), 4, seed=5)
-    for version in range(8):
+    for version in range(6):
         if positions := schedule.sampled(version, 8):
             seal(tmp_path, version, positions)
+    # The newer samples of version 7 are not of the version that the schedule names.
+    seal(tmp_path, 7, range(8))
     choose = chooser(tmp_path, schedule)
-    for step in (7, 0, 3):
-        choice, plan = choose(step), schedule(step)
-        assert [g.group_id for g in read(choice)] == [f"g{v}-{p}" for p, v in plan.samples]
-        assert [pick.version for pick in choice.picks] == [version for _, version in plan.samples]
-        assert choice.ages.tolist() == [step - version for _, version in plan.samples]
-    assert len(set(choose(7).ages)) > 1
+    for step in (5, 0, 3):
+        samples = schedule(step).samples
+        assert ids(choose, step) == [f"g{version}-{p}" for p, version in samples]
+        assert ages(choose, step) == [step - version for _, version in samples]
+    assert len({*ages(choose, 5)}) > 1
+    assert [choose.ready(step) for step in range(7)] == [True] * 6 + [False]
+    fresh = list(schedule(6).fresh)
+    assert choose.own.missing(6) == choose.own.unsampled(6) == fresh
+    assert choose.own.needs(6) and not choose.own.needs(4)
+    with pytest.raises(DataError, match=f"step 6 at position {fresh[0]}"):
+        choose(6)
 
 
 def test_dynamic_sampling_trains_on_the_first_refill_with_signal(tmp_path):
@@ -68,8 +65,8 @@ def test_dynamic_sampling_trains_on_the_first_refill_with_signal(tmp_path):
         ]
         rollouts.write(tmp_path, groups, writer="sampler", policy_version=0)
     choose = chooser(tmp_path, Schedule(Regime(), 3), rounds=2)
-    assert ids(choose, 0) == ["g0-0", "g1-2"] and choose(0).ages.tolist() == [0, 0]
-    assert choose.missing(0) == {} and not choose.ready(0)  # not read ahead
+    assert ids(choose, 0) == ["g0-0", "g1-2"]
+    assert choose.own.missing(0) == [] and not choose.ready(0)  # not read ahead
     with pytest.raises(DataError, match=str(refill_position(2, 3))):
         chooser(tmp_path, Schedule(Regime(), 3), rounds=3)(0)
 
@@ -77,18 +74,17 @@ def test_dynamic_sampling_trains_on_the_first_refill_with_signal(tmp_path):
 def test_the_first_sealed_that_is_young_enough(tmp_path):
     """Step 3 takes positions 12 to 15 from versions 1 to 3."""
     seal(tmp_path, 0, [12, 13])
-    reader = rollouts.read(tmp_path)
-    choose = Chooser(Newest(Source(reader), Schedule(Regime(staleness=2), 4), steps=8))
-    assert choose.missing(3) == {1: [12, 13, 14, 15]} and not choose.ready(3)
+    schedule = Schedule(Regime(staleness=2, newest=True), 4)
+    choose = chooser(tmp_path, schedule)
+    assert choose.own.missing(3) == [12, 13, 14, 15] and not choose.ready(3)
     with pytest.raises(DataError, match="step 3 at position 12"):
         choose(3)
     for version, positions in ((2, [12, 14]), (3, [12, 13, 14]), (1, [15, 13]), (4, [15])):
         seal(tmp_path, version, positions)
-    reader.refresh()
-    assert choose.missing(3) == {} and choose.ready(3)
-    choice = choose(3)
-    assert ids(choose, 3) == ["g2-12", "g3-13", "g2-14", "g1-15"]
-    assert choice.ages.tolist() == [1, 0, 1, 2]
+    choose = chooser(tmp_path, schedule)
+    assert choose.own.missing(3) == [] and choose.ready(3)
+    taken = ["g2-12", "g3-13", "g2-14", "g1-15"]
+    assert ids(choose, 3) == taken and ages(choose, 3) == [1, 0, 1, 2]
     seal(tmp_path, 2, [13, 15])
-    reader.refresh()
-    assert choose(3) == choice  # later seals change nothing: a resumed learner takes the same
+    # Later seals change nothing: a resumed learner takes the same.
+    assert ids(chooser(tmp_path, schedule), 3) == taken

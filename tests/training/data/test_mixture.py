@@ -11,8 +11,8 @@ from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import build
 from grre_jax.training.config.overrides import override
-from grre_jax.training.data.choose import Chooser, make_chooser, read, stored_streams
-from grre_jax.training.data.sources import Source, open_folders
+from grre_jax.training.data.choose import Chooser, own_samples, read, stored_streams
+from grre_jax.training.data.sources import open_folders
 
 from ...groups import text_group
 
@@ -52,12 +52,10 @@ def test_a_step_has_each_folders_share_marked_and_of_no_known_age(parts_of):
         for group, expert in zip(groups, solved, strict=True):
             assert group.is_expert.tolist() == [expert] * len(group.texts)
             assert (group.policy_version == -1).all() and len(group.tokens)
-        assert np.isnan(choose(step).ages).all() and len(choose(step).ages) == 3
+        assert np.isnan([pick.age for pick in choose(step)]).all()
     seen = names(choose, range(10))
     assert names(stored(parts), (9, 4)) == [seen[9], seen[4]]
     assert set(sum(seen, [])) == {f"gs{i}" for i in range(5)} | {f"g{i}" for i in range(6)}
-    other = dataclasses.replace(parts, config=override(parts.config, ["--seed=1"]))
-    assert names(stored(other), range(10)) != seen
 
 
 def test_the_rest_of_a_step_comes_from_data_path_or_is_sampled(parts_of, tmp_path):
@@ -67,14 +65,14 @@ def test_the_rest_of_a_step_comes_from_data_path_or_is_sampled(parts_of, tmp_pat
     assert len(read(stored(alone)(0))) == 8 and not alone.config.samples
     assert stored_streams(parts_of("", "reinforce"), {}) == ()
 
-    sampling = parts_of("solutions=0.25:expert", words="--regime.sync_interval 1")
+    words = f"--regime.sync_interval 1 --run-dir {tmp_path}"
+    sampling = parts_of("solutions=0.25:expert", words=words)
     groups = [solution(p, position=p, policy_version=[0]) for p in range(6)]
-    rollouts.write(tmp_path, groups, writer="explorer", policy_version=0)
-    own = Source(rollouts.read(tmp_path))
-    choose = make_chooser(sampling.config, own, stored(sampling).stored)
+    rollouts.write(tmp_path / "rollouts", groups, writer="explorer", policy_version=0)
+    choose = Chooser(own_samples(sampling.config), stored(sampling).stored)
     assert [g.position for g in read(choose(0))] == [*range(6), -1, -1]
-    assert choose(0).ages.tolist()[:6] == [0] * 6 and np.isnan(choose(0).ages[6:]).all()
-    assert choose.missing(1) == {1: list(range(6, 12))} and not choose.ready(1)
+    np.testing.assert_array_equal([pick.age for pick in choose(0)], [0] * 6 + [np.nan] * 2)
+    assert choose.own.missing(1) == list(range(6, 12))
 
 
 @pytest.fixture
@@ -102,7 +100,6 @@ def names(choose, steps):
 @pytest.mark.parametrize(
     "objective, mix, present",
     [
-        ("reinforce", "old=0.25", {True}),
         ("reinforce", "old=0.25,solutions=0.25", {False}),
         # Packing fills these up: a ratio needs the own ones. Experts have no age.
         ("chord", "old=0.25,solutions=0.25:expert", {True, False}),
@@ -121,14 +118,6 @@ def test_every_step_has_the_same_arrays(parts_of, objective, mix, present):
         ("grpo", "solutions=0.25:expert", KEEP, DataError, "gs0 .*behavior_logprobs"),
         ("chord", "old=0.25:expert,solutions=0.25", KEEP, DataError, "gs0 .*behavior_logprobs"),
         ("grpo", "nowhere=0.25", "", DataError, "nowhere"),
-        (
-            "reinforce",
-            "solutions=0.25",
-            f"{KEEP} --data.max_staleness 2",
-            DataError,
-            "policy_version",
-        ),
-        ("chord", "", "", UsageError, "data.mix"),
         ("log_linear_proximal", "old=0.5", "", UsageError, "data.mix"),
     ],
 )

@@ -136,7 +136,6 @@ def test_a_group_is_cut_where_that_fills_more_than_a_prompt():
     "group, options, named",
     [
         ({}, {"stored": ("ref_logprobs",)}, "g0: .*ref_logprobs"),
-        ({}, {"stored": ("prox_logprobs",)}, "g0: .*prox_logprobs"),
         ({}, {"components": ("length",)}, "g0 .*'length'"),
         ({"behavior_logprobs": None}, {}, "g0: .*behavior_logprobs"),
         ({"lengths": (1,) * 4}, {}, "g0.* 4 "),

@@ -30,9 +30,6 @@ def test_an_error_is_that_of_its_step():
             ahead.take(2)
         ahead.begin(2)
         assert ahead.take(3) == 30  # nobody asked for step 2
-    with pytest.raises(KeyError), Prefetcher(prepare, lambda step: True) as ahead:
-        ahead.begin(1)
-        raise KeyError
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("data")]
 
 

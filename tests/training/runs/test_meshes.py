@@ -29,7 +29,7 @@ MODELS = {
         **SIZES | dict(vocab_size=51), tie_embeddings=False, qkv_bias=True, qk_norm=True, post_norms=True, unit_offset_norms=True,
         sliding_window=3, sliding_layers=(True, False), logit_softcap=9.0,
         whole_qk_norm=True, attention_softcap=5.0, rotated_layers=(False, True), rotary_share=0.5, interleaved_rotary=True),
-    "experts": ModelConfig(**SIZES, num_experts=8, experts_per_token=2, family="mixtral"),
+    "experts": ModelConfig(**SIZES | dict(num_layers=1), num_experts=8, experts_per_token=2, family="mixtral"),
 }
 MODELS["experts_lora"] = MODELS["experts"]
 

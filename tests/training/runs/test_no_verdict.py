@@ -1,7 +1,6 @@
 """Completions without a verdict: what a step trains on, and a verifier that always fails."""
 
 import dataclasses
-import json
 
 import jax
 import numpy as np
@@ -17,6 +16,8 @@ from grre_jax.training.runtime.metrics import FailureBound
 
 from ...groups import packed_group, played_group
 from ...run_processes import log
+
+pytestmark = pytest.mark.usefixtures("no_reports")
 
 
 def failed(group, *lost):
@@ -47,10 +48,9 @@ def test_older_records_with_a_reward_of_zero_have_no_verdict(tmp_path):
     assert first.judged.tolist() == [True, False, True] and second.judged.all()
 
 
-@pytest.mark.parametrize("k", [0, 1, 2])
-def test_a_step_with_a_crash_is_the_step_without_that_completion(k):
+def test_a_step_with_a_crash_is_the_step_without_that_completion():
     whole = packed_group(1)
-    others = np.arange(3) != k
+    others = np.arange(3) != 1
     tokens = np.repeat(others, whole.lengths)
     kept = packed_group(
         1,
@@ -66,7 +66,7 @@ def test_a_step_with_a_crash_is_the_step_without_that_completion(k):
     mesh = meshes.make_mesh(meshes.MeshConfig())
     found, expected = (
         place(groups, shape, objectives.algorithm("grpo"), mesh)
-        for groups in ([failed(whole, k), other, alone], [kept, other])
+        for groups in ([failed(whole, 1), other, alone], [kept, other])
     )
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
@@ -92,7 +92,7 @@ def test_a_run_whose_verifier_always_crashes_stops_with_the_first_reason(make_co
         "def build(seed=0): return Always(seed=seed, operands=2)\n"
     )
     words = f"--task.name {verifier}:build --task.verify_processes 0"
-    words += " --objective.name asymre --logging.tensorboard true"
+    words += " --objective.name asymre --evaluation.questions 0"
     config = make_config(tmp_path / "runs", words)
     with pytest.raises(DataError, match="error: ZeroDivisionError: sandbox lost"):
         train(config)
@@ -101,15 +101,10 @@ def test_a_run_whose_verifier_always_crashes_stops_with_the_first_reason(make_co
     for row in rows:
         assert (row["verify_failures"], row["grad_norm"]) == (16, 0)
         assert not {"reward", "response_length", "not_finite"} & row.keys()
-    silent = verifier.read_text().replace("raise", "return None and")
-    verifier.write_text(silent)
-    with pytest.raises(DataError, match="none: "):
-        train(config, resume=True)
-    verifier.write_text(silent.replace("None and", "super().verify(question, completion) or"))
+    working = "return super().verify(question, completion) or"
+    verifier.write_text(verifier.read_text().replace("raise", working))
     # Beyond what was sampled already.
     train(make_config(tmp_path / "runs", f"{words} --training.steps 12"), resume=True)
     resumed = [row for row in log(config.folder) if row["kind"] == "train"]
     assert resumed[: len(rows)] == rows and resumed[-1]["step"] == 12
     assert not resumed[-1].get("verify_failures")
-    (summary,) = json.loads((config.folder / "summary.json").read_text())["runs"]
-    assert summary["not_finite_steps"] == 0

@@ -3,6 +3,8 @@ resumed.
 """
 
 import dataclasses
+import itertools
+import shutil
 
 import numpy as np
 import pytest
@@ -56,10 +58,17 @@ def test_groups_are_trajectories_with_the_log_probs_of_their_policy(run):
     assert all(("=$" in g.texts[0]) == (not g.mask.all()) == (g in called) for g in warm)
 
 
-def test_a_run_that_was_stopped_goes_on_with_the_same_trajectories(config, run, tmp_path):
-    half = override(config, [f"--run-dir={tmp_path}"])
-    train(override(half, ["--training.steps=2"]))
-    again = train(half, resume=True)
+def test_a_run_that_goes_on_has_the_same_trajectories(config, run, tmp_path):
+    """From its checkpoint of step 2, without what was sampled after it."""
+    again = shutil.copytree(run, tmp_path / "again")
+    shutil.rmtree(again / "checkpoints" / "4")
+    manifest = again / "rollouts" / "manifest.jsonl"
+    sampled = rollouts.read(again / "rollouts").datasets
+    kept = [entry.policy_version == 0 for entry in sampled]
+    lines = manifest.read_text().splitlines(keepends=True)
+    manifest.write_text("".join(itertools.compress(lines, kept)))
+    train(override(config, [f"--run-dir={again}"]), resume=True)
+    assert not all(kept)
     assert groups(again) == groups(run)
     assert (log(again), bits(again)) == (log(run), bits(run))
 

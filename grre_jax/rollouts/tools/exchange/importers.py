@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from grre_jax import json_files
 from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import encoding, writer
+from grre_jax.rollouts import writer
 from grre_jax.rollouts.tools import copying
 from grre_jax.rollouts.tools.exchange import rows, sources
 from grre_jax.storage.files import sha256
@@ -121,11 +121,10 @@ def import_rows(
         ...     print(group.texts, group.rewards)
         ['2', '3'] [1. 0.]
     """
-    fields = _checked_mapping(FORMATS[kind] | dict(mapping or {}))
-    column = fields.pop("group", "")
-    names = _column_names(fields)
+    mapping = FORMATS[kind] | dict(mapping or {})
+    names = _column_names(mapping)
+    column = mapping.get("group") or ""
     path = Path(path).expanduser()
-    found = sources.rows(path, kind)
     source = _source(path, kind)
     provenance = {"task": task, "contains": list(contains)}
     if kind == "gsm8k-solutions":
@@ -134,71 +133,65 @@ def import_rows(
         provenance["tokenizer"] = tokenizer.fingerprint
     new = {"writer": kind, "policy_version": -1, "metadata": provenance | source}
 
-    def read() -> Iterator[tuple[str, rows.Row]]:
-        for place, row in found:
-            with _placed(place):
-                if kind == "gsm8k-solutions":
-                    row = sources.solutions(row, int(place.split()[-1]))
-                if "data_set" in row:
-                    row |= {name: _parsed(row.get(name)) for name in ("data_set", "extra")}
-                if kind == "trl":
-                    row = _with_components(row, names)
-                row = rows.renamed(row, names)
-            yield place, row
-
     def groups() -> Iterator[copying.Placed]:
-        located = read()
+        located = _renamed(sources.rows(path, kind), kind, names)
         first = next(located, None)
         if first is None:
             raise DataError(f"{path} has no groups; write one JSON object a line.")
         located = itertools.chain([first], located)
-        identifiers: set[str] = set()
         if rows.is_completion(first[1]):
             located = _gathered(located, names.get(column, column))
+        identifiers: set[str] = set()
         for place, row in located:
             with _placed(place):
                 exported = row["extra"].pop("data_set", None)
                 about = new if exported is None else _former(exported, source, contains)
                 name = f"{path.stem}:{place.split()[-1]}"
                 group = rows.to_group(row, name, provenance["task"], tokenizer)
-                encoding.encode(group)  # `extra` may not be JSON
                 if exported is None and group.group_id in identifiers:
                     raise ConfigError("group_id", "another in each group", group.group_id)
                 identifiers.add(group.group_id)
-                writer.check_version(group, about["policy_version"])
             yield about, group
 
     return writer.write_all(folder, copying.datasets(groups()))
+
+
+def _renamed(
+    found: Iterator[tuple[str, rows.Row]], kind: str, names: dict[str, str]
+) -> Iterator[tuple[str, rows.Row]]:
+    """Yields rows under the names of fields, with their places."""
+    for place, row in found:
+        with _placed(place):
+            if kind == "gsm8k-solutions":
+                row = sources.solutions(row, int(place.split()[-1]))
+            elif kind == "trl":
+                row = _with_components(row, names)
+            row = rows.renamed(row, names)
+        yield place, row
 
 
 def _former(exported: Any, source: dict[str, Any], contains: tuple[str, ...]) -> dict[str, Any]:
     """Returns the fields of the data set that an exported row was in, with a step in its
     history.
     """
-    data_set = checked("data_set", dict[str, Any], exported)
-    about = {name: data_set.get(name) for name in DATA_SET}
+    about = {name: checked("data_set", dict[str, Any], exported).get(name) for name in DATA_SET}
     before = checked("data_set.metadata", dict[str, Any], about["metadata"])
     about["metadata"] = copying.with_step(before, {"operation": "import"} | source)
     if contains:
         about["metadata"]["contains"] = sorted({*before.get("contains", ()), *contains})
-    writer.provenance_of(writer.DataSet(groups=(), **about))
     return about
 
 
-def _checked_mapping(mapping: dict[str, Any]) -> dict[str, Any]:
-    """Returns a mapping whose fields and columns are those of a row."""
-    fields = (*rows.FIELDS, *rows.COMPLETION_FIELDS, "completions", "group")
-    domains: dict[str, Any] = dict.fromkeys(fields, str | None)
-    named = {ALIASES.get(field, field): column for field, column in mapping.items()}
-    return json_files.check(named, domains, "mapping.")
-
-
-def _column_names(fields: dict[str, str | None]) -> dict[str, str]:
+def _column_names(mapping: Mapping[str, Any]) -> dict[str, str]:
     """Returns the field that each column is, "" for none, from the column of each field."""
+    known = (*rows.FIELDS, *rows.COMPLETION_FIELDS, "completions", "group")
+    fields = {ALIASES.get(field, field): column for field, column in mapping.items()}
+    json_files.check(fields, dict.fromkeys(known, str | None), "mapping.")
+    fields.pop("group", None)
     names = {alias: field for alias, field in ALIASES.items() if field not in fields}
     names |= dict.fromkeys(fields, "")  # a column of a mapped field's own name is something else
-    columns = {column: field for field, column in fields.items() if column is not None}
-    if len(columns) < sum(column is not None for column in fields.values()):
+    columns = {column: field for field, column in fields.items() if column}
+    if len(columns) < len(list(filter(None, fields.values()))):
         raise ConfigError("mapping", "a column of its own for each field", fields)
     return names | columns
 
@@ -206,9 +199,9 @@ def _column_names(fields: dict[str, str | None]) -> dict[str, str]:
 def _source(path: Path, kind: str) -> dict[str, Any]:
     """Returns the provenance of a file."""
     source = {"engine": "imported", "format": kind, "source_file": path.name}
-    if kind == "datasets" and not path.exists():  # on the Hub
-        return source
-    return source | {"source_sha256": " ".join(map(sha256, sources.files(path)))}
+    if path.exists():  # else it is on the Hub
+        source["source_sha256"] = " ".join(map(sha256, sources.files(path)))
+    return source
 
 
 def _with_components(row: rows.Row, names: Mapping[str, str]) -> rows.Row:
@@ -225,20 +218,17 @@ def _with_components(row: rows.Row, names: Mapping[str, str]) -> rows.Row:
     Raises:
         ConfigError: a reward column is not of numbers.
     """
-    others = {}
+    others = dict(row)
     values = {}
     for name, value in row.items():
-        if not name.endswith("_reward") or name in names:
-            others[name] = value
-        elif value is None or value != value:
-            values[name] = math.nan
-        else:
-            values[name] = float(checked(name, float | bool, value))
-    others["components"] = values
+        if name.endswith("_reward") and name not in names:
+            del others[name]
+            is_absent = value is None or value != value
+            values[name] = math.nan if is_absent else checked(name, float | bool, value)
     if values and "reward" not in {names.get(column, column) for column in row}:
-        terms = [value for value in values.values() if value == value]
-        others["reward"] = sum(terms) if terms else math.nan
-    return others
+        applied = [value for value in values.values() if value == value]
+        others["reward"] = sum(applied) if applied else math.nan
+    return others | {"components": values}
 
 
 def _gathered(found: Iterator[tuple[str, rows.Row]], by: str) -> Iterator[tuple[str, rows.Row]]:
@@ -265,11 +255,6 @@ def _gathered(found: Iterator[tuple[str, rows.Row]], by: str) -> Iterator[tuple[
         groups.setdefault(key, []).append((location, row))
     for parts in groups.values():
         yield parts[0][0], {"extra": {}, "completions": [row for _, row in parts]}
-
-
-def _parsed(value: Any) -> Any:
-    """Returns an object, which Parquet has as JSON."""
-    return json.loads(value) if isinstance(value, str) else value
 
 
 @contextlib.contextmanager

@@ -37,35 +37,35 @@ def texts(fields: dict[str, Any], tokenizer: "Tokenizer | None") -> dict[str, An
             policy generated.
     """
     has_tokens = "tokens" in fields
-    given = fields
-    if has_tokens and tokenizer is not None:
-        given = _decoded(fields, tokenizer) | fields
+    given = _decoded(fields, tokenizer) | fields if has_tokens and tokenizer else fields
     prompt = _text("prompt", given.get("prompt"))
     numbered = enumerate(checked("texts", list, given.get("texts")))
     completions = [_text(f"completions[{k}].text", text) for k, text in numbered]
-    tools = None if has_tokens else fields["extra"].get("tools")
-    if any(isinstance(text, list) for text in (prompt, *completions)):
-        checked("tools", tuple[dict[str, Any], ...] | None, tools)
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        tools = None  # beside texts
     plain_prompt = _plain(prompt, "user")
     plain_texts = [_plain(text, "assistant") for text in completions]
-    made: dict[str, Any] = {"prompt": plain_prompt, "texts": plain_texts}
-    if plain_prompt is None or None in plain_texts or tools:
-        if not getattr(tokenizer, "has_template", False):
-            domain = "text, or --tokenizer FOLDER with a chat template beside messages and tools"
-            raise ConfigError("texts", domain, [prompt, completions])
-        if not has_tokens:
-            made = _tokens(prompt, completions, fields, tools, tokenizer)
-        elif None in plain_texts and "mask" not in fields:
-            raise ConfigError("mask", "the mask of tokens of several messages", None)
-        decoded = _decoded(fields | made, tokenizer)
-        made["prompt"] = decoded["prompt"] if plain_prompt is None else plain_prompt
-        pairs = zip(plain_texts, decoded["texts"], strict=True)
-        made["texts"] = [other if text is None else text for text, other in pairs]
-        stored = dict(zip(MESSAGE_FIELDS, (prompt, completions), strict=True))
-        made["extra"] = fields["extra"] | stored
-    return made
+    tools = None if has_tokens else fields["extra"].get("tools")
+    if isinstance(tools, list) or any(isinstance(text, list) for text in (prompt, *completions)):
+        tools = checked("tools", tuple[dict[str, Any], ...] | None, tools)
+    else:
+        tools = None
+    if not tools and plain_prompt is not None and None not in plain_texts:
+        return {"prompt": plain_prompt, "texts": plain_texts}
+    if not getattr(tokenizer, "has_template", False):
+        domain = "text, or --tokenizer FOLDER with a chat template beside messages and tools"
+        raise ConfigError("texts", domain, [prompt, completions])
+    made = {}
+    if not has_tokens:
+        made = _tokens(prompt, completions, fields, tools, tokenizer)
+    elif None in plain_texts and "mask" not in fields:
+        raise ConfigError("mask", "the mask of tokens of several messages", None)
+    decoded = _decoded(fields | made, tokenizer)
+    pairs = zip(plain_texts, decoded["texts"], strict=True)
+    stored = dict(zip(MESSAGE_FIELDS, (prompt, completions), strict=True))
+    return made | {
+        "prompt": decoded["prompt"] if plain_prompt is None else plain_prompt,
+        "texts": [other if text is None else text for text, other in pairs],
+        "extra": fields["extra"] | stored,
+    }
 
 
 def _decoded(fields: dict[str, Any], tokenizer: "Tokenizer") -> dict[str, Any]:
@@ -74,18 +74,15 @@ def _decoded(fields: dict[str, Any], tokenizer: "Tokenizer") -> dict[str, Any]:
     """
     size = tokenizer.vocab_size
     for name in ("prompt_tokens", "tokens"):
-        for token in checked(name, list, fields[name]):
-            if not isinstance(token, int | float) or not 0 <= token < size or token % 1:
-                raise ConfigError(name, f"ids below {size}, as the tokenizer has", token)
+        if not all(0 <= token < size for token in fields[name]):
+            raise ConfigError(name, f"ids below {size}, as the tokenizer has", fields[name])
     prompt = list(map(int, fields["prompt_tokens"]))
-    begins = bool(prompt) and prompt[0] == getattr(tokenizer, "bos_id", None)
+    if prompt[:1] == [getattr(tokenizer, "bos_id", None)]:
+        del prompt[0]
+    tokens = map(int, fields["tokens"])
     lengths = checked("lengths", tuple[int, ...], fields.get("lengths"))
-    spans = itertools.pairwise(itertools.accumulate(lengths, initial=0))
-    completions = [list(map(int, fields["tokens"][start:end])) for start, end in spans]
-    return {
-        "prompt": tokenizer.decode(prompt[begins:]),
-        "texts": list(map(tokenizer.decode, completions)),
-    }
+    completions = [list(itertools.islice(tokens, length)) for length in lengths]
+    return {"prompt": tokenizer.decode(prompt), "texts": list(map(tokenizer.decode, completions))}
 
 
 def _present(fields: Message) -> Message:
@@ -153,13 +150,10 @@ def _with_arguments(call: Any) -> Any:
     """Returns a call of a tool with its arguments as an object, which templates take; OpenAI's are
     JSON text.
     """
-    if not isinstance(call, dict):
-        return call
-    call = call | ({"function": _with_arguments(call["function"])} if "function" in call else {})
-    if isinstance(text := call.get("arguments"), str):
-        with contextlib.suppress(ValueError, RecursionError):
-            if isinstance(arguments := json.loads(text), dict):
-                call["arguments"] = arguments
+    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+        function = call["function"]
+        if isinstance(arguments := json.loads(function["arguments"]), dict):
+            return call | {"function": function | {"arguments": arguments}}
     return call
 
 

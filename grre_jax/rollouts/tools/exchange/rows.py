@@ -142,9 +142,6 @@ def joined(row: Row, parts: list[Row]) -> Row:
     """
     if not parts:
         raise ConfigError("completions", "at least one object", parts)
-    for k, part in enumerate(parts):
-        if "reward" not in part:
-            raise ConfigError(f"completions[{k}].reward", "a number or null", "no such field")
     fields: Row = {}
     for column in dict.fromkeys(itertools.chain(*parts)):
         values = [part.get(column) for part in parts]

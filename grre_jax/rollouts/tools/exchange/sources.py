@@ -5,6 +5,7 @@ Parquet and Arrow are read with pyarrow, a dependency of TensorFlow Datasets.
 """
 
 import itertools
+import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -103,23 +104,16 @@ def _json_lines(path: Path) -> Rows:
 
 
 def _numbered(path: Path, records: Iterable[Row]) -> Rows:
-    for number, record in enumerate(records, start=1):
-        yield f"{path}, row {number}", {name: _plain(value) for name, value in record.items()}
-
-
-def _plain(value: Any) -> Any:
-    """Returns an Arrow value with a type of JSON: maps arrive as lists of pairs, dates and decimals
-    become text.
+    """Yields the rows of tables as JSON has them: dates, decimals and bytes become text.
 
     A structure has the fields of all rows, null if a row had none: they are left out, as a tool's
-    call would be rendered with them, but for a completion's reward.
+    call would be rendered with them, but for rewards.
     """
-    if isinstance(value, list) and value and isinstance(value[0], tuple):
-        value = dict(value)
-    if isinstance(value, dict):
-        items = value.items()
-        kept = {str(name): inner for name, inner in items if inner is not None or name == "reward"}
-        return {name: _plain(inner) for name, inner in kept.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, str | bytes | int | float | None) else str(value)
+    for number, record in enumerate(records, start=1):
+        text = json.dumps(record, default=str)
+        yield f"{path}, row {number}", json.loads(text, object_hook=_present)
+
+
+def _present(fields: dict[str, Any]) -> dict[str, Any]:
+    items = fields.items()
+    return {name: value for name, value in items if value is not None or "reward" in name}

@@ -40,17 +40,12 @@ def test_completions_that_trl_logged(tmp_path):
 
 NAN = math.nan
 ADVANTAGES = [-1.5, -0.5, 0.5, 1.5]
-TWO = {"a_reward": [2.0, 0.0, 2.0, 0.0], "b_reward": [0.0, 1.1, 1.1, 2.2], "advantage": ADVANTAGES}
 NULLS = {"a_reward": [0.0, None, None, 1.0], "b_reward": [0.25, 0.5, None, NAN]}
 NULLS |= {"advantage": [-1.5, 0.0, 9.0, 1.5]}
 TRL = [  # columns, the mapping, and the rewards or the field that is refused
-    ({"a_reward": [1.0, 0.0], "length": [7, 6]}, {"reward": "length"}, [7, 6]),
     ({"a_reward": [1.0, 0.0], "score": [1.0, None]}, {"reward": "score"}, [1, NAN]),
-    ({"n": [7, 6]}, {"components": {"n": 1}}, "components"),
     ({"n": [7, 6], "seed": [1, 2]}, {}, "reward"),
-    (TWO, {}, [2, 1.1, 3.1, 2.2]),
     (NULLS, {}, [0.25, 0.5, NAN, 1]),
-    ({"a_reward": [1.0, 0.0]}, {"reward": "a_reward"}, [1, 0]),
     ({"a_reward": ["x", "y"]}, {}, "a_reward"),
 ]
 
@@ -82,8 +77,6 @@ def import_letters(folder, letters, mapping=None, **columns):
 @pytest.mark.parametrize(
     ("letters", "by", "columns", "expected"),
     [
-        ("AABBB", None, {}, "A01 B234"),
-        ("ABAB", "prompt", {}, "A02 B13"),
         ("ABAB", None, {}, "A02 B13"),
         ("AAAAAA", "uid", {"uid": [7, 8, 7, 8, 7, 7], "step": [1] * 4 + [2] * 2}, "A02 A13 A45"),
         ("ABAABBBA", None, {"group_id": "xyxxyzzx"}, "A0237 B14 B56"),
@@ -95,21 +88,3 @@ def test_rows_of_a_group_adjoin_or_have_a_column_of_their_own(
     groups = import_letters(tmp_path, letters, by and {"group": by}, **columns)
     found = [f"{group.prompt}{''.join(group.texts)}" for group in groups]
     assert found == expected.split()
-
-
-@pytest.mark.parametrize(
-    ("letters", "mapping", "columns", "field"),
-    [
-        ("AB", {"group": "quesiton"}, {}, "line 1: field quesiton"),
-        ("AB", {"prompt": "q"}, {}, "line 1: field prompt"),
-        ("AAA", None, {"temperature": [1, 1, 2]}, "line 1: field temperature"),
-    ],
-)
-def test_rows_that_may_be_of_any_group_are_refused(tmp_path, letters, mapping, columns, field):
-    with pytest.raises(DataError, match=f"a.jsonl, {field}"):
-        import_letters(tmp_path, letters, mapping, **columns)
-
-
-def test_fields_of_all_completions_are_the_groups(tmp_path):
-    first, second = import_letters(tmp_path, "AAA", group_id="xxy", seed=[4] * 3)
-    assert (first.group_id, second.group_id, first.seed, first.extra) == ("x", "y", 4, {})

@@ -1,14 +1,11 @@
 import dataclasses
-import json
 
 import numpy as np
-import pyarrow.parquet
 import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import encoding
-from grre_jax.rollouts.tools.exchange import exporters
 
 from ....groups import played_group
 
@@ -36,65 +33,35 @@ def odd_groups(make_group):
     ]
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_an_export_imports_as_what_it_was_bit_for_bit(tmp_path, make_group, kind):
+def test_an_export_imports_as_what_it_was_bit_for_bit(tmp_path, make_group):
     groups = odd_groups(make_group)
-    if kind == "parquet":
-        rollouts.write(tmp_path / "surrogate", groups[2:3], writer="a")
-        with pytest.raises(DataError, match="e.parquet"):
-            rollouts.export(tmp_path / "surrogate", tmp_path / "e.parquet")
-        groups[2] = make_group(3)
     metadata = {"contains": ["gsm8k/test"], "tokenizer": "abc"}
     rollouts.write(tmp_path / "r", groups[:5], writer="a", metadata=metadata)
     rollouts.write(tmp_path / "r", groups[5:], writer="b", policy_version=-1)
-    assert rollouts.export(tmp_path / "r", tmp_path / f"e.{kind}") == len(groups)
-    rollouts.import_rows(kind, tmp_path / f"e.{kind}", tmp_path / "i")
+    assert rollouts.export(tmp_path / "r", tmp_path / "e.jsonl") == len(groups)
+    rollouts.import_rows("jsonl", tmp_path / "e.jsonl", tmp_path / "i")
     before, after = rollouts.read(tmp_path / "r"), rollouts.read(tmp_path / "i")
     assert list(map(encoding.encode, after)) == list(map(encoding.encode, groups))
     for old, new in zip(before.datasets, after.datasets, strict=True):
         for name in ("writer", "policy_version", "positions", "tokens"):
             assert getattr(new, name) == getattr(old, name)
         (step,) = new.metadata["history"]
-        assert step["source_file"] == f"e.{kind}"
+        assert step["source_file"] == "e.jsonl"
         assert new.metadata == old.metadata | {"history": [step]}
-
-
-def test_exports_of_earlier_versions_had_completions_as_objects(tmp_path):
-    about = {"name": "n", "created": "c", "writer": "w", "policy_version": 3, "metadata": {}}
-    about |= {"schema_version": "1.1.0"}
-    completions = [{"text": "t", "reward": 1, "tokens": [4], "logprobs": [-0.5], "source": ""}]
-    line = {"prompt": "p", "prompt_tokens": [1], "completions": completions, "data_set": about}
-    (tmp_path / "e.jsonl").write_text(json.dumps(line))
-    rollouts.import_rows("jsonl", tmp_path / "e.jsonl", tmp_path / "i")
-    (group,) = rollouts.read(tmp_path / "i")
-    assert (group.behavior_logprobs.tolist(), group.sources) == ([-0.5], [""])
-
-
-def test_rows_are_the_fields_of_groups(folder, tmp_path, make_group):
-    rollouts.export(folder, tmp_path / "e.jsonl")
-    rollouts.export(folder, tmp_path / "e.parquet")
-    lines = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
-    table = pyarrow.parquet.read_table(tmp_path / "e.parquet").to_pylist()
-    assert len(lines) == len(table) == 12
-    for row in (lines[5], table[5]):
-        for name in ("prompt", "texts", "rewards", "tokens"):
-            np.testing.assert_array_equal(row[name], getattr(make_group(5, version=1), name))
 
 
 def test_wrong_exports_leave_no_file(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "e.jsonl").touch()
     for source, name, error, named in (
-        (folder, "e.csv", UsageError, "e.csv"),
         (folder, "e.jsonl", UsageError, "e.jsonl"),
         (folder, "nowhere/e.jsonl", DataError, "nowhere"),
-        (tmp_path / "empty", "e.parquet", DataError, "empty"),
+        (tmp_path / "empty", "f.jsonl", DataError, "empty"),
     ):
         with pytest.raises(error, match=named):
             rollouts.export(source, tmp_path / name)
     entry = rollouts.read(folder).datasets[2]
     (folder / entry.name / entry.data_file).write_bytes(b"")
-    for kind in exporters.ENDINGS:
-        with pytest.raises(rollouts.CorruptShard):
-            rollouts.export(folder, tmp_path / f"damaged{kind}")
+    with pytest.raises(rollouts.CorruptShard):
+        rollouts.export(folder, tmp_path / "damaged.jsonl")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["e.jsonl", "empty", "rollouts"]

@@ -35,17 +35,12 @@ FIELDS_OF_A_COMPLETION = {
 }
 
 
-@pytest.mark.parametrize("layout", ["row", "completion"])
-def test_every_field_of_a_record_is_read_under_its_own_name(layout):
+def test_every_field_of_a_record_is_read_under_its_own_name():
     completion = {"text": "t", "tokens": [1, 2], "components": {"a": 2, "b": None}}
     for name, (_, value) in FIELDS_OF_A_COMPLETION.items():
         completion[name] = value if len(value) > 1 else value[0]
     row = {"prompt": "p"} | FIELDS_OF_A_ROW
-    if layout == "row":
-        group = group_of(row, completion)
-    else:
-        part = rows.renamed(row | completion, importers.ALIASES)
-        group = rows.to_group({"extra": {}, "completions": [part]}, "x:1", "")
+    group = group_of(row, completion)
     written = FIELDS_OF_A_ROW | {"question_id": "7", "answer": "1.5"}
     for name, value in (*written.items(), *FIELDS_OF_A_COMPLETION.values()):
         np.testing.assert_array_equal(getattr(group, name), value)
@@ -54,35 +49,17 @@ def test_every_field_of_a_record_is_read_under_its_own_name(layout):
 
 TOKENS = {"tokens": [5, 9], "logprobs": [-0.5, -0.25], "reward": 1}
 WRONG = [  # fields of a row, fields of one of its two completions, and the field that is named
-    ({"prompt": None}, {}, "prompt"),
-    ({"reward": 1}, {}, "reward"),
     ({"rewards": [1]}, {}, "rewards"),
-    ({"completion_mask": [[0, 1]]}, {}, "mask"),
     ({"extra": {"a": 1}, "a": 2}, {}, "a"),
-    ({"extra": 3}, {}, "extra"),
     ({"components": {}}, {"components": {"a": 1}}, "components"),
-    ({"texts": "ab", "rewards": [1, 0], "completions": None}, {}, "texts"),
-    ({"texts": ["a"], "rewards": 1, "completions": None}, {}, "rewards"),
-    ({"completions": []}, {}, "completions"),
-    ({"completions": [1]}, {}, "completions[0]"),
     (
         {"completions": [{"text": "t", "reward": 1, "components": {"correct": 0.5}}]},
         {},
         "components.correct",
     ),
-    ({"completions": [{"text": "t"}]}, {}, "completions[0].reward"),
     ({"completions": [TOKENS]}, {}, "prompt_tokens"),
-    ({}, {"lengths": 3}, "lengths"),
-    ({}, {"extra": 1}, "extra"),
-    ({}, {"reward": "1"}, "rewards"),
     ({}, {"text": None}, "completions[1].text"),
     ({}, {"mask": [1]}, "completions[0].mask"),
-    ({}, {"components": [1]}, "components"),
-    (
-        {"prompt_tokens": [1], "completions": [TOKENS | {"text": "", "mask": [1]}]},
-        {},
-        "completions[0].mask",
-    ),
 ]
 
 
@@ -105,28 +82,9 @@ def test_a_name_that_the_mapping_sets_to_null_is_something_else():
     assert group.extra == {"engine": 3, "mask": "x", "prompt": 5}
 
 
-def test_integers_may_be_written_as_floats():
-    group = group_of({"prompt_tokens": [2.0], "position": 7.0}, {"tokens": [4.0], "mask": [False]})
-    assert (group.tokens, group.mask, group.position) == ([4], [0], 7)
-
-
-@pytest.mark.parametrize(
-    ("names", "mapping"),
-    [
-        (("responses", "rewards"), None),
-        (("completions", "scores"), {"texts": "completions", "rewards": "scores"}),
-    ],
-)
-def test_a_row_of_parallel_lists_is_a_group(tmp_path, names, mapping):
-    lists = dict(zip(names, (["a", "b"], [1, 0]), strict=True))
-    group, _ = imported(tmp_path, [lists | {"prompt": prompt} for prompt in "pq"], mapping=mapping)
-    assert (group.texts, group.rewards.tolist()) == (["a", "b"], [1.0, 0.0])
-
-
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-@pytest.mark.parametrize("null", [None, math.nan])
-def test_a_completion_without_a_reward_has_no_verdict(tmp_path, kind, null):
-    rewards = [1.0, null, 0.0]
+def test_a_completion_without_a_reward_has_no_verdict(tmp_path, kind):
+    rewards = [1.0, None, 0.0]
     parts = [{"text": str(k), "reward": r, "components": {"a": r}} for k, r in enumerate(rewards)]
     del parts[1]["components"]
     layouts = (

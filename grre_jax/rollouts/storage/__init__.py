@@ -1,1 +1,0 @@
-"""Storage of rollout folders: the interface, local disks, object stores, shard files."""
