@@ -1,14 +1,16 @@
-"""The rotary embedding's fields in the layouts of transformers 4 and 5."""
+"""The rotary embedding's fields, in the layouts of transformers 4 and 5."""
 
 import math
 
 import pytest
 
-from grre_jax.domains import ConfigError
+from grre_jax.errors import DataError
+from grre_jax.models import config_from_dict
 from grre_jax.models.checkpoints import rope_fields
-from grre_jax.models.checkpoints.rope_fields import read
 from grre_jax.models.config import ModelConfig, RopeScaling
 
+SIZES = dict(vocab_size=9, hidden_size=8, intermediate_size=4, num_hidden_layers=2, head_dim=4)
+SIZES |= dict(num_attention_heads=2, num_key_value_heads=2)
 LLAMA3 = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -17,37 +19,34 @@ LLAMA3 = {
     "original_max_position_embeddings": 64,
 }
 SCALED = RopeScaling("llama3", 8.0, 1.0, 4.0, 64)
-
-
 HALF = {name: value for name, value in LLAMA3.items() if "original" not in name}
-FIVE = {"full_attention": LLAMA3 | {"rope_theta": 5.0}, "sliding_attention": {"rope_theta": 6.0}}
-OLD_FIVE = {"rope_theta": 5.0, "rope_local_base_freq": 6.0, "rope_scaling": LLAMA3}
-BOTH = {"rope_scaling": LLAMA3, "rope_parameters": LLAMA3 | {"rope_theta": 7.0}}
-LINEAR = {"type": "linear", "factor": 2}
+LAYERED = {
+    "full_attention": LLAMA3 | {"rope_theta": 5.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 6.0},
+}
+OLD_LAYERED = {"rope_theta": 5.0, "rope_local_base_freq": 6.0, "rope_scaling": LLAMA3}
+LINEAR = {"type": "linear", "factor": 2.0}
 
 
 @pytest.mark.parametrize(
-    "values, layered, found",
+    "family, values, found",
     [
-        # one embedding for all layers
-        ({}, False, (10_000.0, None, 0.0)),
-        ({"rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}}, False, (7.0, None, 0.0)),
-        ({"rope_theta": 3, "rope_scaling": LINEAR}, False, (3.0, RopeScaling("linear", 2.0), 0.0)),
-        ({"rope_theta": 7.0, **BOTH}, False, (7.0, SCALED, 0.0)),
+        ("llama", {}, (10_000.0, None, 0.0)),
+        ("llama", {"rope_parameters": {"rope_theta": 7.0}}, (7.0, None, 0.0)),
         (
-            {"rope_scaling": HALF, "original_max_position_embeddings": 64},
-            False,
-            (1e4, SCALED, 0.0),
+            "llama",
+            {"rope_theta": 3, "rope_scaling": LINEAR},
+            (3.0, RopeScaling("linear", 2.0), 0.0),
         ),
-        # one for full and one for sliding layers
-        ({}, True, (1e4, None, 1e4)),
-        (OLD_FIVE, True, (5.0, SCALED, 6.0)),
-        ({"rope_parameters": FIVE}, True, (5.0, SCALED, 6.0)),
-        ({"rope_parameters": {"full_attention": None}, "rope_theta": 5.0}, True, (5.0, None, 1e4)),
+        ("llama", {"rope_scaling": HALF, "max_position_embeddings": 64}, (1e4, SCALED, 0.0)),
+        ("gemma3_text", {}, (1e6, None, 1e4)),
+        ("gemma3_text", OLD_LAYERED, (5.0, SCALED, 6.0)),
+        ("gemma3_text", {"rope_parameters": LAYERED}, (5.0, SCALED, 6.0)),
     ],
 )
-def test_both_layouts(values, layered, found):
-    assert read(values, layered=layered) == found
+def test_both_layouts(family, values, found):
+    config = config_from_dict(SIZES | {"model_type": family} | values)
+    assert (config.rope_theta, config.rope_scaling, config.local_rope_theta) == found
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
@@ -62,42 +61,30 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
             {"mscale": 2.0, "mscale_all_dim": 0.5},
             (0.2 * math.log(4) + 1) / (0.05 * math.log(4) + 1),
         ),
-        ({"factor": 0.5}, 1.0),
     ],
 )
 def test_yarn_is_read_with_its_defaults_and_written(fields, attention_factor):
-    theta, scaling, _ = read({"rope_scaling": YARN | fields}, layered=False)
-    assert (scaling.kind, scaling.original_positions) == ("yarn", 64)
+    rope = YARN | fields | {"rope_theta": 7.0}
+    theta, scaling = rope_fields.read(rope, "", ("yarn",))
+    assert (theta, scaling.kind, scaling.original_positions) == (7.0, "yarn", 64)
     assert (scaling.beta_fast, scaling.beta_slow, scaling.truncate) == (32.0, 1.0, True)
     assert scaling.attention_factor == pytest.approx(attention_factor, rel=1e-12)
     shape = dict(vocab_size=9, hidden_size=4, intermediate_size=4, num_layers=1, num_heads=2)
-    config = ModelConfig(**shape, num_kv_heads=2, head_dim=2, rope_scaling=scaling)
-    written = rope_fields.write(config, layered=False)
-    assert read(written, layered=False) == (theta, scaling, 0.0)
+    config = ModelConfig(**shape, num_kv_heads=2, head_dim=2, rope_theta=7.0, rope_scaling=scaling)
+    written = rope_fields.write(config, layered=False)["rope_parameters"]
+    assert rope_fields.read(written, "", ("yarn",)) == (theta, scaling)
 
 
 @pytest.mark.parametrize(
-    "layered, named, values",
+    "family, named, values",
     [
-        (False, "rope_parameters.rope_theta", {"rope_parameters": {"rope_theta": -1.0}}),
-        (False, "rope_theta", {"rope_theta": 7.0, "rope_parameters": {"rope_theta": 8.0}}),
-        (
-            False,
-            "original_max_position_embeddings",
-            {"rope_scaling": LLAMA3, "original_max_position_embeddings": 16},
-        ),
-        (False, "high_freq_factor", {"rope_scaling": LLAMA3 | {"high_freq_factor": 0.5}}),
-        (True, "rope_scaling.type", {"rope_scaling": LINEAR}),
-        (False, "rope_scaling.rope_type", {"rope_scaling": {"type": "dynamic"}}),
-        (True, "rope_parameters.rope_type", {"rope_parameters": LLAMA3}),
-        (True, "sliding", {"rope_parameters": {"sliding_attention": LLAMA3}}),
-        (
-            True,
-            "sliding_attention.rope_theta and rope_local_base_freq",
-            {"rope_local_base_freq": 5.0, "rope_parameters": FIVE},
-        ),
+        ("llama", "rope_parameters.rope_theta", {"rope_parameters": {"rope_theta": -1.0}}),
+        ("llama", "high_freq_factor", {"rope_scaling": LLAMA3 | {"high_freq_factor": 0.5}}),
+        ("llama", "rope_type", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
+        ("llama", "mrope_section", {"rope_scaling": LINEAR | {"mrope_section": [1, 1]}}),
+        ("gemma3_text", "sliding", {"rope_parameters": LAYERED | {"sliding_attention": LLAMA3}}),
     ],
 )
-def test_what_is_wrong_is_named(layered, named, values):
-    with pytest.raises(ConfigError, match=named):
-        read(values, layered=layered)
+def test_what_is_wrong_is_named(family, named, values):
+    with pytest.raises(DataError, match=named):
+        config_from_dict(SIZES | {"model_type": family} | values)

@@ -166,8 +166,23 @@ def _renamed(
                 row = sources.solutions(row, int(place.split()[-1]))
             elif kind == "trl":
                 row = _with_components(row, names)
+            elif "data_set" in row:
+                row = _exported(row)
             row = rows.renamed(row, names)
         yield place, row
+
+
+def _exported(row: rows.Row) -> rows.Row:
+    """Returns the row of an export, of which Parquet has objects as JSON text and components as
+    pairs.
+    """
+    found = dict(row)
+    for name in ("data_set", "extra"):
+        if isinstance(row.get(name), str):
+            found[name] = json.loads(row[name])
+    if isinstance(row.get("components"), list):
+        found["components"] = dict(row["components"])
+    return found
 
 
 def _former(exported: Any, source: dict[str, Any], contains: tuple[str, ...]) -> dict[str, Any]:

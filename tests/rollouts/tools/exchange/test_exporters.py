@@ -33,20 +33,23 @@ def odd_groups(make_group):
     ]
 
 
-def test_an_export_imports_as_what_it_was_bit_for_bit(tmp_path, make_group):
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_an_export_imports_as_what_it_was_bit_for_bit(tmp_path, make_group, kind):
     groups = odd_groups(make_group)
+    if kind == "parquet":  # its texts are UTF-8
+        groups[2] = make_group(3)
     metadata = {"contains": ["gsm8k/test"], "tokenizer": "abc"}
     rollouts.write(tmp_path / "r", groups[:5], writer="a", metadata=metadata)
     rollouts.write(tmp_path / "r", groups[5:], writer="b", policy_version=-1)
-    assert rollouts.export(tmp_path / "r", tmp_path / "e.jsonl") == len(groups)
-    rollouts.import_rows("jsonl", tmp_path / "e.jsonl", tmp_path / "i")
+    assert rollouts.export(tmp_path / "r", tmp_path / f"e.{kind}") == len(groups)
+    rollouts.import_rows(kind, tmp_path / f"e.{kind}", tmp_path / "i")
     before, after = rollouts.read(tmp_path / "r"), rollouts.read(tmp_path / "i")
     assert list(map(encoding.encode, after)) == list(map(encoding.encode, groups))
     for old, new in zip(before.datasets, after.datasets, strict=True):
         for name in ("writer", "policy_version", "positions", "tokens"):
             assert getattr(new, name) == getattr(old, name)
         (step,) = new.metadata["history"]
-        assert step["source_file"] == "e.jsonl"
+        assert step["source_file"] == f"e.{kind}"
         assert new.metadata == old.metadata | {"history": [step]}
 
 
@@ -54,6 +57,7 @@ def test_wrong_exports_leave_no_file(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "e.jsonl").touch()
     for source, name, error, named in (
+        (folder, "e.csv", UsageError, "e.csv"),
         (folder, "e.jsonl", UsageError, "e.jsonl"),
         (folder, "nowhere/e.jsonl", DataError, "nowhere"),
         (tmp_path / "empty", "f.jsonl", DataError, "empty"),
