@@ -58,7 +58,7 @@ def test_its_last_policy_answers(run):
     assert isinstance(text, str) and text == again and isinstance(other, str)
 
 
-def test_the_readme_s_program_runs_as_it_stands(run, chat_model, tmp_path, monkeypatch):  # noqa: F811
+def test_the_readme_s_program_runs_as_it_stands(chat_model, tmp_path, monkeypatch):  # noqa: F811
     """But for the model's folder, the number of steps, and the length of completions."""
     programs = re.findall(r"```python\n(.*?)```", README.split("## Algorithms")[0], re.DOTALL)
     program = next(program for program in programs if "train(" in program)
@@ -125,6 +125,7 @@ def test_arguments_outside_their_domain_are_named(chat_model, tmp_path, changes,
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_with_its_own_questions_alone(run, chat_model):  # noqa: F811
     with pytest.raises(UsageError, match="questions"):
         grre.train(

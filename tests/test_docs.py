@@ -49,11 +49,13 @@ def plain(text):
     return text.replace("`", "")
 
 
+@pytest.mark.slow
 def test_the_site_is_built_with_strict_links(site):
     assert (site / "index.html").is_file() and (site / "clusters" / "index.html").is_file()
     assert not (site / "hooks").exists()
 
 
+@pytest.mark.slow
 def test_every_field_is_in_the_reference(site):
     found = rows(site / "reference" / "configuration" / "index.html")
     for field in fields(Config(name="default")):
@@ -76,6 +78,7 @@ def rooms():
             yield name.removeprefix("grre_jax."), sorted(public)
 
 
+@pytest.mark.slow
 def test_every_public_name_is_in_the_python_reference(site):
     found = dict(rooms())
     assert {"objectives", "models", "sampling", "rollouts", "config"} <= set(found)
@@ -85,6 +88,7 @@ def test_every_public_name_is_in_the_python_reference(site):
         assert not set(names) - shown, room
 
 
+@pytest.mark.slow
 def test_every_metric_is_in_the_reference(site):
     found = rows(site / "reference" / "metrics" / "index.html")
     for metric in (*ROW_FIELDS, *METRIC_NAMES):
@@ -92,6 +96,7 @@ def test_every_metric_is_in_the_reference(site):
         assert [plain(cell) for cell in wanted] in found[metric.name] and all(wanted[:4])
 
 
+@pytest.mark.slow
 def test_every_command_and_option_is_in_the_reference(site):
     page = site / "reference" / "commands" / "index.html"
     found, headings = rows(page), re.findall(r'<h2 id="(.*?)"', page.read_text())
@@ -116,6 +121,7 @@ def test_every_command_and_option_is_in_the_reference(site):
         assert own - {"-h", "--help"} <= options, parser.prog
 
 
+@pytest.mark.slow
 def test_every_algorithm_is_in_the_reference_with_its_formula_set(site):
     text = (site / "reference" / "algorithms" / "index.html").read_text()
     sections = dict(re.findall(r'<h2 id="(\w+)">(.*?)(?=<h2|</article>)', text, re.DOTALL))
@@ -147,6 +153,7 @@ def test_contributing_names_files_that_exist():
     assert len(named) > 20 and not [path for path in named if not (ROOT / path).exists()]
 
 
+@pytest.mark.slow
 def test_formulas_are_set(site):
     for page in site.rglob("index.html"):
         text = page.read_text()

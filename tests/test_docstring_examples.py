@@ -55,7 +55,13 @@ def run(example):
     return failed, "".join(said)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def case(example):
+    """An example as a parameter; the run of `grre.train` is README's too (test_api)."""
+    marks = pytest.mark.slow if example.name == "grre_jax.api.train" else ()
+    return pytest.param(example, id=example.name, marks=marks)
+
+
+@pytest.mark.parametrize("example", map(case, EXAMPLES))
 def test_an_example_prints_what_it_shows(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     failed, said = run(example)

@@ -72,13 +72,3 @@ def test_sixteen_data_sets_are_verified_as_by_one_process_whatever_is_killed(tmp
     alone, spread = (rollouts.read(tmp_path / name) for name in ("alone", "spread"))
     assert list(spread) == list(alone)
     assert [entry.groups for entry in spread.datasets] == [16] * 16
-
-
-def test_limits_and_failures_are_those_of_processes(tmp_path):
-    (tmp_path / "task.py").write_text(TASK)
-    spec = TaskSpec(f"{tmp_path}/task.py:build")
-    with ray_cluster.connected("local") as ray:
-        judge = cluster_judges.ClusterJudges(spec, cluster_judges.start(ray, spec, 1, 1.0), 1.0)
-        (judged,) = judge([(text_group(0, ["x"], [1]), ["ab", "hang", "raise", "exit", "abc"])])
-    assert judged.failures == ["", "timeout", "error", "crash", ""]
-    assert judged.rewards[[0, 4]].tolist() == [2, 3]

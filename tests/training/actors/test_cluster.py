@@ -11,9 +11,12 @@ import pytest
 
 from grre_jax import config as c, ray_cluster, rollouts
 from grre_jax.errors import UsageError
+from grre_jax.tasks import cluster_judges
+from grre_jax.tasks.rewards import TaskSpec
 from grre_jax.training import loop
 from grre_jax.training.config.overrides import override
 
+from ...groups import text_group
 from ...run_processes import (
     CONFIG,
     bits,
@@ -27,6 +30,8 @@ from ...run_processes import (
 )
 
 pytest.importorskip("ray", reason="needs the extra cluster")
+from ...tasks.test_cluster_judges import TASK  # noqa: E402
+
 pytestmark = pytest.mark.usefixtures("no_reports")
 TWO = c.ClusterConfig("local", c.ExplorersConfig(most=2, cpus=0.5))
 
@@ -88,6 +93,16 @@ def test_what_a_cluster_lacks_is_named(make_config, tmp_path, local):
     ):
         with pytest.raises(UsageError, match=f"cluster: .*{lacks}"):
             loop.train(make_config(tmp_path / "run", cluster=cluster))
+
+
+def test_limits_and_failures_of_judges_are_those_of_processes(tmp_path, local):
+    (tmp_path / "task.py").write_text(TASK)
+    spec = TaskSpec(f"{tmp_path}/task.py:build")
+    with ray_cluster.connected("local") as ray:
+        judge = cluster_judges.ClusterJudges(spec, cluster_judges.start(ray, spec, 1, 1.0), 1.0)
+        (judged,) = judge([(text_group(0, ["x"], [1]), ["ab", "hang", "raise", "exit", "abc"])])
+    assert judged.failures == ["", "timeout", "error", "crash", ""]
+    assert judged.rewards[[0, 4]].tolist() == [2, 3]
 
 
 def test_a_run_with_explorers_equals_one_without(make_config, tiny_run, tmp_path, local):
@@ -232,6 +247,7 @@ def build(seed):
 """
 
 
+@pytest.mark.slow
 def test_the_newest_policy_samples_within_the_bound_and_slow_questions_are_not_left_out(
     make_config, tmp_path, local
 ):

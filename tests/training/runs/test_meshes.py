@@ -93,7 +93,11 @@ print(json.dumps(out))
 @pytest.mark.parametrize(
     "name, cuts",
     [
-        ("windows_untied_scanned", {"qkv_proj": {"fsdp": 1, "tensor": 2}}),
+        pytest.param(
+            "windows_untied_scanned",
+            {"qkv_proj": {"fsdp": 1, "tensor": 2}},
+            marks=pytest.mark.slow,
+        ),
         ("experts", {"expert_up_proj": {"expert": 1, "fsdp": 2, "tensor": 3}, "router_proj": {}}),
         pytest.param(
             "experts_lora",
