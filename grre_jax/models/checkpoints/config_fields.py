@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from grre_jax.models.checkpoints import rope_fields
 
@@ -15,6 +15,7 @@ NAMES = {"architectures": Names, "model_type": str | None}
 # Domains of fields of several classes. A field without one, which is not mapped to an option of
 # `ModelConfig`, is an option that the models lack: it may have the value that the class has for it.
 DOMAINS = {
+    "num_hidden_layers": Annotated[int, "[1, 10000]"],  # the classes make lists of so many
     "hidden_act": Literal["silu", "swish"],
     "hidden_activation": Literal["gelu_pytorch_tanh"],
     "is_causal": Literal[True],

@@ -157,13 +157,26 @@ def _resolved(values: dict[str, Any], family: Family) -> Any:
         others = values[name] != default and bool(values[name] or default)
         if name not in mapped and domains[name] is Any and name in defaults and others:
             raise ConfigError(name, f"{default!r}: this family has no other here", values[name])
-        given[name] = copy.deepcopy(values[name])  # transformers changes objects of rotary fields
+        given[name] = values[name]
+    resolved = _constructed(kind, given)
+    if not isinstance(resolved, Exception):
+        return resolved
+    faults = {name: value for name, value in given.items() if name in str(resolved)}
+    for name in () if faults else given:  # at fault are those without which the others are taken
+        others = {other: value for other, value in given.items() if other != name}
+        if not isinstance(_constructed(kind, others), Exception):
+            faults[name] = given[name]
+    domain = f"what transformers takes ({' '.join(str(resolved).split())})"
+    raise ConfigError(" and ".join(faults) or "fields", domain, faults or given)
+
+
+def _constructed(kind: Any, fields: dict[str, Any]) -> Any:
+    """Returns the configuration of a class of transformers with these fields, or its error."""
+    # transformers changes objects of rotary fields.
     try:
-        return kind(**given, **dict.fromkeys(_IDS))
-    except Exception as error:  # transformers validates values, and computes with them
-        fields = {name: value for name, value in values.items() if name in str(error)}
-        domain = f"what transformers takes ({' '.join(str(error).split())})"
-        raise ConfigError(" and ".join(fields) or "fields", domain, fields or values) from error
+        return kind(**copy.deepcopy(fields), **dict.fromkeys(_IDS))
+    except Exception as error:  # it validates values, and computes with them
+        return error
 
 
 def _layers(resolved: Any, row: Row) -> dict[str, Any]:

@@ -164,7 +164,7 @@ LONGROPE = {"type": "longrope", "short_factor": [1.0] * 2, "long_factor": [2.0] 
         ("phi3", "rope_type", {"rope_scaling": LONGROPE}),
         ("phi3", "rope_scaling", {"rope_scaling": {"type": "linear", "factor": 2.0}}),
         ("phi3", "partial_rotary_factor", {"partial_rotary_factor": 1.5}),
-        ("glm", "rotary_share", {"partial_rotary_factor": 0.4}),
+        ("glm", "partial_rotary_factor", {"partial_rotary_factor": 0.4}),
         ("mistral", "partial_rotary_factor", {"partial_rotary_factor": 0.5}),
         ("mistral", "layer_types", {"layer_types": ["full_attention"] * 2}),
         ("ministral", "sliding_window", {"sliding_window": None, "layer_types": SLIDING}),

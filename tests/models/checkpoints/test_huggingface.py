@@ -110,7 +110,7 @@ def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(checkpoint, check_
         (dict(quantization_config={"quant_method": "gptq"}), "quantization_config"),
         (dict(rms_norm_epsilon=0.1), "rms_norm_epsilon: .*'rms_norm_eps'"),
         (dict(hidden_size=None), "hidden_size"),
-        (dict(num_key_value_heads=4), "num_kv_heads"),
+        (dict(num_key_value_heads=4), "num_key_value_heads"),
     ],
 )
 def test_unsupported_configurations_are_named(checkpoint, changes, named):
