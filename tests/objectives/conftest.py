@@ -2,6 +2,8 @@
 on a case, perturbations.
 """
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,6 +50,32 @@ def _shape(objective, rewards, groups, key, lengths):
     )
 
 
+REINFORCE = objectives.algorithm("reinforce")
+
+
+def _with_own_numbers(changed):
+    """The objective with the hyperparameters of its parts alone."""
+    names = {each.name for part in changed.parts for each in part.hyperparameters}
+    numbers = {name: changed.hyperparameters[name] for name in sorted(names)}
+    return replace(changed, hyperparameters=numbers)
+
+
+def shaping_of(objective):
+    """The objective's advantage with the loss of REINFORCE: one program for all that share it."""
+    names = ("advantage", "shaping", "singleton_baseline", "components", "hyperparameters")
+    return _with_own_numbers(
+        replace(REINFORCE, **{name: getattr(objective, name) for name in names})
+    )
+
+
+def loss_of(objective):
+    """The objective's loss with the advantage of REINFORCE: one program for all that share it."""
+    names = ("advantage", "shaping", "singleton_baseline", "components")
+    return _with_own_numbers(
+        replace(objective, **{name: getattr(REINFORCE, name) for name in names})
+    )
+
+
 class Gradients:
     """Gradients and metrics of an objective on a case, jitted, with respect to its log-probs."""
 
@@ -71,7 +99,7 @@ class Gradients:
         """Advantages and dropped responses of the case; `key` is a seed or [responses] keys."""
         key = jax.random.key(key) if isinstance(key, int) else key
         return self._shape(
-            objective, case.rewards, case.groups, key, case.live.sum(1).astype(float)
+            shaping_of(objective), case.rewards, case.groups, key, case.live.sum(1).astype(float)
         )
 
     def batch(self, case: Case, shaped) -> objectives.Batch:
@@ -83,7 +111,7 @@ class Gradients:
     def both(self, objective, case: Case, shaped=None, stats=None, key=0):
         """The gradient and the metrics; of a micro-batch if `stats` are given."""
         shaped = shaped or self.shaped(objective, case, key)
-        arguments = (objective, case.fields(), shaped.advantages, shaped.dropped, stats)
+        arguments = (loss_of(objective), case.fields(), shaped.advantages, shaped.dropped, stats)
         _, slope, metrics = jax.device_get(
             self._differentiate(_loss_of_objective, case.logprobs, arguments)
         )

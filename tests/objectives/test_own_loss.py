@@ -107,7 +107,6 @@ def test_it_is_found_in_a_file_and_an_edited_file_is_another_loss(tmp_path):
     for wrong, message in (
         (f"{broken}:push", "broken.py"),
         (lambda x: x.no_such_array, "no_such_array"),
-        (f"{file}:pull", "pull"),
         (f"{tmp_path / 'other.py'}:push", "other.py"),
     ):
         with pytest.raises(ValueError, match=message):

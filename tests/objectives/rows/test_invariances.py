@@ -4,20 +4,17 @@ near the policy that sampled.
 I11 is here too where it takes the same program: compiling is what takes time.
 """
 
-import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from ... import simulated_devices
 from ..all_objectives import (
     KINDS,
     Together,
     check_metrics,
     check_same,
-    distinct,
     every_objective,
     response_keys,
 )
@@ -51,14 +48,6 @@ def some():
     return Together({name: chosen[name] for name in KINDS})
 
 
-# What is the reference's formula in every row (test_formulas) has these invariances in every row.
-@pytest.fixture(
-    scope="module", params=["one of every kind", pytest.param("all", marks=pytest.mark.slow)]
-)
-def together(request, some):
-    return some if request.param != "all" else Together(distinct(every_objective(True)))
-
-
 def orders(size):
     """Permutations of `size`."""
     return st.integers(0, 2**32 - 1).map(lambda seed: np.random.default_rng(seed).permutation(size))
@@ -89,12 +78,12 @@ def permuted(case, order):
 
 @examples
 @given(case=NEAR, order=orders(ROWS))
-def test_i9_permuting_responses_and_groups(together, case, order):
+def test_i9_permuting_responses_and_groups(some, case, order):
     """It permutes the gradient; with a key a response, in RED-Drop too."""
-    losses, slopes, advantages, metrics = together(case)
-    *found, found_metrics = together(permuted(case, order), keys=response_keys(case)[order])
-    check_same(together, case, found, (losses, slopes[:, order], advantages[:, order]))
-    check_metrics(together, case, found_metrics, metrics)
+    losses, slopes, advantages, metrics = some(case)
+    *found, found_metrics = some(permuted(case, order), keys=response_keys(case)[order])
+    check_same(some, case, found, (losses, slopes[:, order], advantages[:, order]))
+    check_metrics(some, case, found_metrics, metrics)
 
 
 @pytest.mark.slow
@@ -195,45 +184,6 @@ def test_i9_scaling_rewards(some, case, scale):
 
 @settings(examples, max_examples=100)
 @given(case=WHOLE)
-def test_i11_no_nan_or_inf_on_the_domain(together, case):
+def test_i11_no_nan_or_inf_on_the_domain(some, case):
     """In float32 and by hand: test_finite."""
-    check_finite(together, case)
-
-
-EIGHT = """
-import pathlib, pickle, sys
-import jax
-from grre_jax import parallel
-from tests.objectives.all_objectives import KINDS, Together, every_objective
-
-file = pathlib.Path(sys.argv[1])
-mesh = parallel.make_mesh(parallel.MeshConfig(data=2, fsdp=2, tensor=2))
-chosen, results = every_objective(), []
-with jax.enable_x64(True):
-    together = Together({name: chosen[name] for name in KINDS})
-    for case in pickle.loads(file.read_bytes()):
-        numbers, *arrays, index, part = together.arguments(case)
-        placed = jax.device_put(arrays, parallel.rows(mesh))
-        results.append(jax.device_get(together.compute(numbers, *placed, index, part)))
-file.write_bytes(pickle.dumps(results))
-print("done")
-"""
-
-
-@pytest.mark.slow
-def test_i9_sharding_over_any_mesh(some, tmp_path):
-    """Eight devices give what one does."""
-    file, cases = tmp_path / "cases", []
-
-    @settings(examples, max_examples=25)
-    @given(case=NEAR)
-    def collect(case):
-        cases.append(case)
-
-    collect()
-    file.write_bytes(pickle.dumps(cases))
-    simulated_devices.printed(EIGHT, file)
-    for case, found in zip(cases, pickle.loads(file.read_bytes()), strict=True):
-        expected = some(case)
-        check_same(some, case, found[:3], expected)
-        check_metrics(some, case, found[3], expected[3])
+    check_finite(some, case)
