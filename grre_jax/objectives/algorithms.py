@@ -23,7 +23,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "denominator": ("all", "kept"),
     "singleton_baseline": ("mean", "none"),
     "kl_estimator": KL_ESTIMATORS,
-    "kl_reference": KL_REFERENCES,
+    "kl_reference": tuple(KL_REFERENCES),
 }
 _KINDS: Mapping[str, type[Part]] = {
     "advantage": kinds.Advantage,

@@ -66,7 +66,7 @@ def test_dropped_responses_have_no_turns_and_penalties_of_length_are_the_last_tu
     assert not shaped.advantages[:2].any()
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     turn=arrays(int, (3, 6), elements=st.integers(-1, 1)),
     advantages=arrays(float, (3, 2), elements=st.floats(-3, 3)),
