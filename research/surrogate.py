@@ -30,7 +30,6 @@ from jaxtyping import Array, Bool, Float, Int
 from grre_jax.objectives.batch import (
     Groups,
     check_finite,
-    concrete,
     group_ids_array,
     segment_groups,
 )
@@ -261,8 +260,7 @@ def _live_values(logprobs, anchor_logprobs, rewards, groups, mask, tau) -> tuple
             f"groups {np.shape(groups)} must be [responses] like rewards {np.shape(rewards)}"
         )
     groups = group_ids_array(groups)
-    known = concrete(groups)
-    check_finite("rewards", rewards, None if known is None else known >= 0)
+    check_finite("rewards", rewards, groups)
     partition = segment_groups(groups)
     shape = np.shape(logprobs)
     rows = partition.live.reshape((-1,) + (1,) * (len(shape) - 1))

@@ -23,7 +23,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "denominator": ("all", "kept"),
     "singleton_baseline": ("mean", "none"),
     "kl_estimator": KL_ESTIMATORS,
-    "kl_reference": KL_REFERENCES,
+    "kl_reference": tuple(KL_REFERENCES),
 }
 _KINDS: Mapping[str, type[Part]] = {
     "advantage": kinds.Advantage,
@@ -97,10 +97,19 @@ def algorithm_table() -> list[AlgorithmRow]:
     """
     rows = []
     for name, row in TABLE.items():
-        objective = _compose(name, row, {})
-        defaults = _defaults(objective, row, {}) | {"aggregation": objective.aggregation.name}
-        data = (tuple(row.variants), objective.requires, *row.paper)
-        rows.append(AlgorithmRow(name, row.formula, defaults, *data))
+        objective, defaults = _compose(name, row, {})
+        paper, link = row.paper
+        rows.append(
+            AlgorithmRow(
+                name=name,
+                formula=row.formula,
+                defaults=defaults | {"aggregation": objective.aggregation.name},
+                variants=tuple(row.variants),
+                requires=objective.requires,
+                paper=paper,
+                link=link,
+            )
+        )
     return rows
 
 
@@ -158,8 +167,7 @@ def algorithm(
     if isinstance(name, str) and ".py:" in name:
         name = load_object(name)
     if not callable(name):
-        row = _one_of("algorithm", "name", name, TABLE)
-        return _with_values(_compose(name, row, options), row, options)
+        return _objective(name, _one_of("algorithm", "name", name, TABLE), options)
     own = name if isinstance(name, Part) else as_term(name)
     if not isinstance(own, Term) or "term" in options:
         found = f"{type(own).__name__} {own.name} and options {', '.join(options)}"
@@ -169,18 +177,19 @@ def algorithm(
             f"{own.name}: its hyperparameter {clash[0]} has the name of an option that every loss"
             " takes; call it otherwise"
         )
-    row = Row("", ("", ""), {"term": own})
-    objective = _with_values(_compose(own.name, row, options), row, options)
+    objective = _objective(own.name, Row("", ("", ""), {"term": own}), options)
     return with_data(objective) if own.differentiated else objective
 
 
-def _compose(name: str, row: Row, options: Mapping) -> Objective:
-    """Composes the parts of a row, its variant and the options, without hyperparameters."""
-    variant = _variant(name, row, options)
-    fields = {**BASE, **row.parts, **variant}
-    fields.pop("defaults", None)
-    taken = _KINDS if fields["term"].differentiated else {**_KINDS, **_KINDS_OF_ROWS}
+def _compose(name: str, row: Row, options: Mapping) -> tuple[Objective, dict[str, float | None]]:
+    """Composes the parts of a row, its variant and the options, without hyperparameters; and
+    returns the defaults of those.
+    """
     options = {option: value for option, value in options.items() if value is not None}
+    variant = options.get("variant", next(iter(row.variants)))
+    fields = {**BASE, **row.parts, **_one_of(name, "variant", variant, row.variants)}
+    defaults = {**row.defaults, **fields.pop("defaults", {})}
+    taken = _KINDS if fields["term"].differentiated else {**_KINDS, **_KINDS_OF_ROWS}
     chosen = {
         option: _part(name, option, kind, options[option])
         for option, kind in taken.items()
@@ -194,15 +203,15 @@ def _compose(name: str, row: Row, options: Mapping) -> Objective:
         used = chosen["term"].uses
         fields |= {option: BASE[option] for option in ("mask", "weight") if option not in used}
     fields |= chosen
-    if fields.get("correction") and "ratio_reference" not in {**row.parts, **variant, **chosen}:
+    by_default = fields["ratio_reference"] == ratios.behavior and "ratio_reference" not in chosen
+    if fields.get("correction") and by_default:
         fields["ratio_reference"] = ratios.proximal
     for option, several in _SEVERAL.items():
         if option in taken and option in options:
             added = [_part(name, option, taken[option], each) for each in _each(options[option])]
             fields[several] = (*fields.get(several, ()), *added)
-    for several, parts in row.optional.items():
-        joining = [part for part in parts if options.keys() & _declared([part]).keys()]
-        fields[several] = (*joining, *fields.get(several, ()))
+    joining = [part for part in row.optional if options.keys() & _declared([part]).keys()]
+    fields["shaping"] = (*joining, *fields.get("shaping", ()))
     coefficient = options.get("kl_coef", 0)
     zero = isinstance(coefficient, int | float) and coefficient == 0
     if "kl_estimator" in options or not zero:
@@ -214,7 +223,8 @@ def _compose(name: str, row: Row, options: Mapping) -> Objective:
             raise ValueError(f"{name}: components: expected {domain}, got {options['components']}")
     objective = Objective(label=Label(name), **fields)
     _check_structure(objective, chosen)
-    return objective
+    declared = _declared(objective.parts).values()
+    return objective, {each.name: defaults.get(each.name, each.default) for each in declared}
 
 
 def _check_structure(objective: Objective, chosen: Mapping) -> None:
@@ -253,34 +263,21 @@ def _declared(parts: Iterable[Part]) -> dict[str, Hyperparameter]:
     return declared
 
 
-def _defaults(objective: Objective, row: Row, options: Mapping) -> dict[str, float | None]:
-    """Returns the hyperparameters of an objective with their defaults in a row."""
-    variant = _variant(objective.name, row, options)
-    own = {**row.defaults, **variant.get("defaults", {})}
-    return {name: own.get(name, each.default) for name, each in _declared(objective.parts).items()}
-
-
-def _with_values(objective: Objective, row: Row, options: Mapping) -> Objective:
-    """Adds the values of the hyperparameters, each checked against its domain."""
-    name = objective.name
+def _objective(name: str, row: Row, options: Mapping) -> Objective:
+    """Composes an objective, and checks the options' names and each hyperparameter's domain."""
+    objective, defaults = _compose(name, row, options)
     declared = _declared(objective.parts)
-    optional = _declared(part for parts in row.optional.values() for part in parts)
-    known = {*declared, *optional, *_OF_EVERY_LOSS}
+    known = {*declared, *_declared(row.optional), *_OF_EVERY_LOSS}
     known |= set() if objective.term.differentiated else {*_KINDS_OF_ROWS}
     for option in options:
         if option not in known:
             raise ValueError(f"{name} has no option {option!r}; it has {', '.join(sorted(known))}")
     values = {
         each: _checked(name, declared[each], options.get(each, default))
-        for each, default in _defaults(objective, row, options).items()
+        for each, default in defaults.items()
     }
     _check_order(objective, values)
     return replace(objective, hyperparameters=values)
-
-
-def _variant(name: str, row: Row, options: Mapping) -> Mapping:
-    value = options.get("variant")
-    return _one_of(name, "variant", value or next(iter(row.variants)), row.variants)
 
 
 def _one_of(name: str, option: str, value: object, known: Mapping) -> Any:

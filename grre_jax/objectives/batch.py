@@ -145,13 +145,13 @@ def judged_groups(rewards: Responses, group_ids: Ids) -> Ids:
 def check_finite(
     name: str,
     values,
-    live: np.ndarray | None = None,
+    groups: Ids | None = None,
     *,
     nan: bool = False,
     least: float = -np.inf,
 ) -> None:
     """Checks that values that are not traced are finite real numbers of at least `least`, or NaN if
-    `nan`, where `live`.
+    `nan`; where `groups` is negative they may be anything.
 
     Raises:
         ValueError: naming the array, the index and the value.
@@ -163,8 +163,9 @@ def check_finite(
         raise ValueError(f"{name} must be real numbers, not {known.dtype}")
     numbers = known.astype(np.float64)
     bad = ~(np.isfinite(numbers) | (nan & np.isnan(numbers))) | (numbers < least)
-    if live is not None and live.shape == bad.shape:
-        bad &= live
+    ids = None if groups is None else concrete(groups)
+    if ids is not None and ids.shape == bad.shape:
+        bad &= ids >= 0
     if bad.any():
         index = np.flatnonzero(bad)[0]
         value = known.reshape(-1)[index]
@@ -322,11 +323,10 @@ def count_batch(batch: Batch) -> BatchStats:
         )
         return Counts(*(total.astype(jnp.result_type(float)) for total in totals))
 
-    everything = jnp.ones(groups.live.shape, bool)
-    kept = everything if batch.dropped is None else ~jnp.asarray(batch.dropped, bool)
+    kept = groups.live if batch.dropped is None else ~jnp.asarray(batch.dropped, bool)
     expert = None if batch.expert is None else jnp.asarray(batch.expert, bool)
     return BatchStats(
-        all=counts(everything),
+        all=counts(groups.live),
         kept=counts(kept),
         expert=None if expert is None else counts(expert),
         own=None if expert is None else counts(~expert),
@@ -382,33 +382,49 @@ def padded_batch(
         >>> batch.mask.shape, int(batch.mask.sum()), batch.response_ids.tolist()
         ((6,), 5, [0, 0, 0, 1, 1, 1])
     """
-    of_tokens = {
+    shape = np.shape(mask)
+    if len(shape) != 2:
+        raise ValueError(f"mask must be [responses, time], not {shape}")
+    groups = group_ids_array(groups)
+    check_shape("groups", groups, "responses", shape[:1])
+    by_turn = turns is not None and np.ndim(advantages) == 2
+    of_turns = np.shape(advantages)[1:] if by_turn else ()
+    check_shape("advantages", advantages, "responses", (*shape[:1], *of_turns))
+    optional = {
         "old_logprobs": old_logprobs,
-        "ref_logprobs": ref_logprobs,
-        "prox_logprobs": prox_logprobs,
-        "turns": turns,
-    }
-    of_responses = {
-        "advantages": advantages,
         "rewards": rewards,
         "dropped": dropped,
+        "ref_logprobs": ref_logprobs,
+        "prox_logprobs": prox_logprobs,
         "expert": expert,
         "staleness": staleness,
+        "turns": turns,
     }
-    of_tokens = {name: values for name, values in of_tokens.items() if values is not None}
-    of_responses = {name: values for name, values in of_responses.items() if values is not None}
-    groups = group_ids_array(groups)
-    _check_shapes(mask, of_tokens, {"groups": groups, "advantages": (), **of_responses})
-    rows, time = np.shape(mask)
-    booleans = {"dropped": bool, "expert": bool}
+    given = {}
+    for name, values in optional.items():
+        if values is None:
+            continue
+        if name in TOKEN_FIELDS:
+            check_shape(name, values, "responses, time", shape)
+        else:
+            check_shape(name, values, "responses", shape[:1])
+        dtype = bool if name in ("dropped", "expert") else None
+        given[name] = jnp.asarray(values, dtype).reshape(-1)
     batch = Batch(
         mask=jnp.asarray(mask, bool).reshape(-1),
-        response_ids=jnp.repeat(jnp.arange(rows, dtype=jnp.int32), time),
+        response_ids=jnp.repeat(jnp.arange(shape[0], dtype=jnp.int32), shape[1]),
+        advantages=jnp.asarray(advantages),
         group_ids=groups if rewards is None else judged_groups(jnp.asarray(rewards), groups),
-        **{name: jnp.asarray(x).reshape(-1) for name, x in of_tokens.items()},
-        **{name: jnp.asarray(x, booleans.get(name)) for name, x in of_responses.items()},
+        **given,
     )
-    _check_values(batch.group_ids, mask, of_responses)
+    check_finite("advantages", advantages, batch.group_ids)
+    if rewards is not None:
+        check_finite("rewards", rewards, batch.group_ids)
+    if staleness is not None:
+        check_finite("staleness", staleness, batch.group_ids, least=0)
+    marks = concrete(mask)
+    if marks is not None and not np.isin(marks, (0, 1)).all():
+        raise ValueError(f"mask must hold 0 and 1, not {marks[~np.isin(marks, (0, 1))][0]}")
     return batch
 
 
@@ -420,27 +436,3 @@ def check_shape(name: str, values, axes: str, expected: tuple[int, ...]) -> None
     """
     if np.shape(values) != expected:
         raise ValueError(f"{name} must be [{axes}] = {expected}, not {np.shape(values)}")
-
-
-def _check_shapes(mask, of_tokens: Mapping, of_responses: Mapping) -> None:
-    if np.ndim(mask) != 2:
-        raise ValueError(f"mask must be [responses, time], not {np.shape(mask)}")
-    rows, time = np.shape(mask)
-    for name, values in of_tokens.items():
-        check_shape(name, values, "responses, time", (rows, time))
-    for name, values in of_responses.items():
-        by_turn = name == "advantages" and "turns" in of_tokens and np.ndim(values) == 2
-        turns = np.shape(values)[1:] if by_turn else ()
-        check_shape(name, values, "responses", (rows, *turns))
-
-
-def _check_values(groups, mask, of_responses: Mapping) -> None:
-    """Checks the arrays that are not traced."""
-    ids = concrete(groups)
-    for name, least in (("advantages", -np.inf), ("rewards", -np.inf), ("staleness", 0)):
-        if name in of_responses:
-            live = None if ids is None else ids >= 0
-            check_finite(name, of_responses[name], live, least=least)
-    marks = concrete(mask)
-    if marks is not None and not np.isin(marks, (0, 1)).all():
-        raise ValueError(f"mask must hold 0 and 1, not {marks[~np.isin(marks, (0, 1))][0]}")

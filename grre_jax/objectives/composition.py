@@ -29,7 +29,6 @@ from grre_jax.objectives.batch import (
     Turns,
     check_finite,
     check_shape,
-    concrete,
     flat_logprobs,
     group_ids_array,
     judged_groups,
@@ -37,7 +36,6 @@ from grre_jax.objectives.batch import (
 )
 from grre_jax.objectives.diagnostics import (
     clip_metrics,
-    masked_share,
     ratio_metrics,
     reference_metrics,
 )
@@ -48,6 +46,7 @@ from grre_jax.objectives.inputs import (
     RewardInputs,
     ShapedData,
     batch_stats,
+    present,
     with_derivative,
 )
 from grre_jax.objectives.objective import Objective
@@ -125,16 +124,18 @@ def shape_data(
         rewards, left_out = part(x)
         x, dropped = replace(x, rewards=rewards), _either(dropped, left_out)
     if objective.returns:
-        turns = objective.advantage(_of_turns(objective, x, by_turn)).reshape(turn_rewards.shape)
-        gone = False if dropped is None else dropped[:, None]
-        return ShapedData(jnp.where(gone, 0, turns), dropped)
+        x = _of_turns(objective, x, by_turn)
     shaped = objective.advantage(x)
     if not isinstance(shaped, ShapedData):
         shaped = ShapedData(shaped, None)
-    if dropped is None:
-        return shaped
+    advantages = shaped.advantages
+    if objective.returns:
+        advantages = advantages.reshape(turn_rewards.shape)
     dropped = _either(dropped, shaped.dropped)
-    return ShapedData(jnp.where(dropped, 0, shaped.advantages), dropped)
+    if dropped is not None:
+        gone = dropped[:, None] if objective.returns else dropped
+        advantages = jnp.where(gone, 0, advantages)
+    return ShapedData(advantages, dropped)
 
 
 def _of_turns(objective: Objective, x: RewardInputs, lengths: Array | None) -> RewardInputs:
@@ -175,16 +176,15 @@ def _either(one: Flags | None, other: Flags | None) -> Flags | None:
 
 
 def _check_rewards(objective: Objective, rewards, groups, key, lengths, components) -> None:
-    shape = np.shape(groups)
+    responses = np.shape(groups)[:1]
     given = {"rewards": rewards}
     given |= {f"component {name!r}": values for name, values in components.items()}
-    given |= {} if lengths is None else {"lengths": lengths}
-    live = None if (known := concrete(groups)) is None else known >= 0
     for name, values in given.items():
-        check_shape(name, values, "responses", shape[:1])
-        is_lengths = name == "lengths"
-        least = 0 if is_lengths else -np.inf
-        check_finite(name, values, live, nan=not is_lengths, least=least)
+        check_shape(name, values, "responses", responses)
+        check_finite(name, values, groups, nan=True)
+    if lengths is not None:
+        check_shape("lengths", lengths, "responses", responses)
+        check_finite("lengths", lengths, groups, least=0)
     if objective.advantage.random and not isinstance(key, jax.Array | np.ndarray):
         raise ValueError(
             f"{objective.name} drops responses at random and needs a PRNG key: pass"
@@ -270,10 +270,9 @@ def policy_loss(
         ([[-0.125, -0.125], [0.0, 0.0]], 0.5)
     """
     logprobs = flat_logprobs(logprobs, batch)
-    _check_batch(objective, batch)
-    stats = (
-        batch_stats(batch, objective, logprobs) if stats is None else _gathered(objective, stats)
-    )
+    _check_batch(objective, batch, stats)
+    if stats is None:
+        stats = batch_stats(batch, objective, logprobs)
     x = LossInputs.of(objective, logprobs, batch, stats)
 
     constants = replace(x, logprobs=jax.lax.stop_gradient(x.logprobs))
@@ -306,15 +305,16 @@ def _factor(objective: Objective, x: LossInputs) -> tuple[Tokens, Gate, dict[str
     bound acted, and their metrics.
     """
     limited = jnp.zeros(x.mask.shape, bool)
-    factor, metrics, tokens = jnp.ones_like(x.logprobs), {}, x.stats.tokens.astype(x.logprobs.dtype)
+    factor = jnp.ones_like(x.logprobs)
+    metrics = {}
     if objective.correction:
         weight, limited = objective.correction(x)
         factor *= jax.lax.stop_gradient(weight)
-        metrics["correction_mean"] = masked_share(factor, x.mask, tokens)
+        metrics["correction_mean"] = x.share(factor)
     if objective.filter:
         kept = objective.filter(x)
         factor *= kept
-        metrics["filtered_fraction"] = masked_share(~kept, x.mask, tokens)
+        metrics["filtered_fraction"] = x.share(~kept)
     if objective.term.separates_experts and (objective.correction or objective.filter):
         factor = jnp.where(x.expert, 1, factor)  # imitation of an expert has no ratio to correct
     return factor, limited, metrics
@@ -324,46 +324,32 @@ def _metrics(x: LossInputs, contribution: Contribution, limited: Gate) -> dict[s
     """Computes the metrics that every objective has; `limited` is where a bound acted in the
     factor.
     """
-    tokens = x.stats.tokens.astype(x.logprobs.dtype)
-    metrics = clip_metrics(contribution.unclipped, x.advantages, x.mask, tokens)
-    limited = limited if contribution.limited is None else limited | contribution.limited
-    for name, describe, sign in (
-        ("old_logprobs", ratio_metrics, 1),
-        ("ref_logprobs", reference_metrics, -1),
-    ):
-        if getattr(x.batch, name) is not None:
-            gap = x.logprobs - getattr(x, name)
-            metrics |= describe(sign * gap, x.mask, tokens)
-            limited |= limit_log_ratio(gap)[1]
-    return metrics | {"limited_fraction": masked_share(limited, x.mask, tokens)}
+    metrics = clip_metrics(x, contribution.unclipped)
+    if contribution.limited is not None:
+        limited |= contribution.limited
+    if x.batch.old_logprobs is not None:
+        metrics |= ratio_metrics(x, x.behavior_log_ratio)
+        limited |= limit_log_ratio(x.behavior_log_ratio)[1]
+    if x.batch.ref_logprobs is not None:
+        gap = x.ref_logprobs - x.logprobs
+        metrics |= reference_metrics(x, gap)
+        limited |= limit_log_ratio(gap)[1]
+    return metrics | {"limited_fraction": x.share(limited)}
 
 
-def _gathered(objective: Objective, stats: BatchStats) -> BatchStats:
-    """Checks that stats of the global batch have what the objective decides by."""
-    names = {name for statistic in objective.gathers for name in statistic.names}
-    if not names <= {*stats.gathered}:
-        raise ValueError(
-            f"{objective.name} needs more of the global batch than counts: make stats by"
-            " batch_stats(batch, objective, logprobs)"
-        )
-    if objective.term.separates_experts and stats.expert is None:
-        raise ValueError(
-            f"{objective.name} needs counts of an expert's responses apart: make stats of a batch"
-            " that has expert"
-        )
-    return stats
-
-
-def _check_batch(objective: Objective, batch: Batch) -> None:
+def _check_batch(objective: Objective, batch: Batch, stats: BatchStats | None) -> None:
     for name in sorted(objective.requires):
-        if getattr(batch, name) is None:
-            raise ValueError(
-                f"{objective.name} needs {name}, which this batch does not have: "
-                "compute them for the data, or choose an objective that does without"
-            )
+        present(objective, batch, name)
     if objective.advantage.drops and objective.denominator == "kept" and batch.dropped is None:
         raise ValueError(
             f'{objective.name} with denominator="kept" needs the batch to say what was dropped:'
             " pass dropped= from shape_data"
+        )
+    if stats and any(
+        name not in stats.gathered for each in objective.gathers for name in each.names
+    ):
+        raise ValueError(
+            f"{objective.name} needs more of the global batch than counts: make stats by"
+            " batch_stats(batch, objective, logprobs)"
         )
     objective.check()

@@ -24,6 +24,7 @@ from grre_jax.objectives.batch import (
     live_tokens,
     segment_groups,
 )
+from grre_jax.objectives.inputs import LossInputs
 from grre_jax.objectives.parts.ratios import limit_log_ratio
 
 # Nats between the policy and the behaviour log-probs beyond which a token's ratio, e^20 = 5e8 or
@@ -31,20 +32,12 @@ from grre_jax.objectives.parts.ratios import limit_log_ratio
 OUT_OF_BOUNDS = 20.0
 
 
-def masked_share(values: Tokens | Gate, mask: Gate, tokens: Scalar) -> Scalar:
-    """Computes this micro-batch's part of a token mean: the sum of `values` where `mask`, over
-    `tokens` (the global count). Divides first, so the sum cannot overflow.
-    """
-    return jnp.sum(jnp.where(mask, values, 0) / jnp.maximum(tokens, 1))
-
-
-def ratio_metrics(log_ratio: Tokens, mask: Gate, tokens: Scalar) -> dict[str, Scalar]:
+def ratio_metrics(x: LossInputs, log_ratio: Tokens) -> dict[str, Scalar]:
     """Computes statistics over tokens of the ratio rho = e^d of the policy to the behaviour policy.
 
     Args:
+        x: the batch.
         log_ratio: [tokens] d = l - q, finite.
-        mask: [tokens] which tokens count.
-        tokens: [] their number in the global batch.
 
     Returns:
         ratio_mean: mean rho (1 in expectation under the behaviour policy).
@@ -60,57 +53,48 @@ def ratio_metrics(log_ratio: Tokens, mask: Gate, tokens: Scalar) -> dict[str, Sc
     limited, _ = limit_log_ratio(log_ratio)
     ratio = jnp.exp(limited)
     return {
-        "ratio_mean": masked_share(ratio, mask, tokens),
-        "ratio_second_moment": masked_share(ratio**2, mask, tokens),
-        "ratio_max": jnp.max(jnp.where(mask, ratio, 0), initial=0),
-        "ratio_out_of_bounds": masked_share(jnp.abs(log_ratio) > OUT_OF_BOUNDS, mask, tokens),
-        "log_ratio_second_moment": masked_share(log_ratio**2, mask, tokens),
-        "kl_behavior_k1": masked_share(-log_ratio, mask, tokens),
-        "kl_behavior_k2": masked_share(log_ratio**2, mask, tokens) / 2,
-        "kl_behavior_k3": masked_share(jnp.expm1(limited) - log_ratio, mask, tokens),
+        "ratio_mean": x.share(ratio),
+        "ratio_second_moment": x.share(ratio**2),
+        "ratio_max": jnp.max(jnp.where(x.mask, ratio, 0), initial=0),
+        "ratio_out_of_bounds": x.share(jnp.abs(log_ratio) > OUT_OF_BOUNDS),
+        "log_ratio_second_moment": x.share(log_ratio**2),
+        "kl_behavior_k1": x.share(-log_ratio),
+        "kl_behavior_k2": x.share(log_ratio**2) / 2,
+        "kl_behavior_k3": x.share(jnp.expm1(limited) - log_ratio),
     }
 
 
-def reference_metrics(gap: Tokens, mask: Gate, tokens: Scalar) -> dict[str, Scalar]:
+def reference_metrics(x: LossInputs, gap: Tokens) -> dict[str, Scalar]:
     """Estimates KL(policy || reference) over tokens (on the policy's own tokens).
 
     Args:
-        gap: [tokens] x = log reference - log policy, finite.
-        mask: [tokens] which tokens count.
-        tokens: [] their number in the global batch.
+        x: the batch.
+        gap: [tokens] log reference - log policy, finite.
 
     Returns:
-        kl_reference_k1: mean of -x, nats a token. kl_reference_k2: mean of x^2 / 2.
-            kl_reference_k3: mean of e^x - 1 - x.
+        kl_reference_k1: mean of -gap, nats a token. kl_reference_k2: mean of gap^2 / 2.
+            kl_reference_k3: mean of e^gap - 1 - gap.
     """
     return {
-        "kl_reference_k1": masked_share(-gap, mask, tokens),
-        "kl_reference_k2": masked_share(gap**2, mask, tokens) / 2,
-        "kl_reference_k3": masked_share(jnp.expm1(limit_log_ratio(gap)[0]) - gap, mask, tokens),
+        "kl_reference_k1": x.share(-gap),
+        "kl_reference_k2": x.share(gap**2) / 2,
+        "kl_reference_k3": x.share(jnp.expm1(limit_log_ratio(gap)[0]) - gap),
     }
 
 
-def clip_metrics(
-    unclipped: Gate,
-    advantages: Tokens,
-    mask: Gate,
-    tokens: Scalar,
-) -> dict[str, Scalar]:
+def clip_metrics(x: LossInputs, unclipped: Gate) -> dict[str, Scalar]:
     """Computes the shares of all tokens whose gradient the mask M stops.
 
     Args:
+        x: the batch.
         unclipped: [tokens] the mask M.
-        advantages: [tokens] A of each token's response.
-        mask: [tokens] which tokens count.
-        tokens: [] their number in the global batch.
 
     Returns:
         clip_fraction, and its two parts clip_fraction_positive and clip_fraction_negative by the
         sign of A (a zero advantage is never clipped).
     """
-    positive, negative = (
-        masked_share(~unclipped & side, mask, tokens) for side in (advantages > 0, advantages < 0)
-    )
+    positive = x.share(~unclipped & (x.advantages > 0))
+    negative = x.share(~unclipped & (x.advantages < 0))
     return {
         "clip_fraction": positive + negative,
         "clip_fraction_positive": positive,

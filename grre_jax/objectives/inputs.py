@@ -236,6 +236,13 @@ class LossInputs:
         """Takes the mean of [tokens] values over each token's response: [tokens]."""
         return self.total_over_response(values) / self.lengths
 
+    def share(self, values: Tokens | Gate) -> Float[Array, ""]:
+        """Computes this micro-batch's part of a token mean: the sum of `values` where they count,
+        over the tokens of the global batch. Divides first, so the sum cannot overflow.
+        """
+        tokens = self.stats.tokens.astype(self.logprobs.dtype)
+        return jnp.sum(jnp.where(self.mask, values, 0) / jnp.maximum(tokens, 1))
+
     def at_tokens(self, values: Responses) -> Tokens:
         """Reads [responses] values at each token: [tokens], 0 where the mask is False."""
         return jnp.where(self.mask, jnp.asarray(values)[self.batch.response_ids], 0).astype(
@@ -261,13 +268,22 @@ class LossInputs:
         return jax.lax.stop_gradient(jnp.where(self.mask, values, 0).astype(self.logprobs.dtype))
 
     def _present(self, name: str) -> Array:
-        values = getattr(self.batch, name)
-        if values is None:
-            raise ValueError(
-                f"{self.objective.name} needs {name}, which this batch does not have: compute them"
-                " for the data, or choose an objective that does without"
-            )
-        return jnp.asarray(values)
+        return jnp.asarray(present(self.objective, self.batch, name))
+
+
+def present(objective: Objective, batch: Batch, name: str) -> Array:
+    """Returns an optional array of a batch.
+
+    Raises:
+        ValueError: the batch does not have it.
+    """
+    values = getattr(batch, name)
+    if values is None:
+        raise ValueError(
+            f"{objective.name} needs {name}, which this batch does not have: compute them for the"
+            " data, or choose an objective that does without"
+        )
+    return values
 
 
 def batch_stats(

@@ -41,32 +41,22 @@ def differentiated(own: Term, x: LossInputs) -> Contribution:
     Raises:
         ValueError: the function does not return one value per token.
     """
-    values = {name: x.hyperparameters[name] for name in _names(own)}
+    values = {each.name: x.hyperparameters[each.name] for each in own.hyperparameters}
 
     def total(logprobs):
-        losses = own(replace(x, logprobs=logprobs), **values)
-        losses = jnp.where(x.mask, _of_tokens(own, losses, logprobs), 0)
+        losses = jnp.asarray(own(replace(x, logprobs=logprobs), **values))
+        if losses.shape != logprobs.shape or not jnp.issubdtype(losses.dtype, jnp.floating):
+            raise ValueError(
+                f"{own.name} must return a loss for each of the {logprobs.size} tokens, a"
+                f" floating-point number, not {losses.dtype} of shape {losses.shape}"
+            )
+        losses = jnp.where(x.mask, losses, 0)
         return jnp.sum(losses), losses
 
     (_, value), derivative = jax.value_and_grad(total, has_aux=True)(
         jax.lax.stop_gradient(x.logprobs)
     )
     return Contribution(value, derivative, jnp.ones(x.mask.shape, bool))
-
-
-def _names(own: Term) -> tuple[str, ...]:
-    return tuple(hyperparameter.name for hyperparameter in own.hyperparameters)
-
-
-def _of_tokens(own: Term, values: object, logprobs: Tokens) -> Tokens:
-    """Checks that a user's function returned one loss per token."""
-    values = jnp.asarray(values)
-    if values.shape != logprobs.shape or not jnp.issubdtype(values.dtype, jnp.floating):
-        raise ValueError(
-            f"{own.name} must return a loss for each of the {logprobs.size} tokens, a"
-            f" floating-point number, not {values.dtype} of shape {values.shape}"
-        )
-    return values
 
 
 def as_term(function: OwnLoss) -> Term:
@@ -133,12 +123,11 @@ def with_data(objective: Objective) -> Objective:
 
     def trace(logprobs, values):
         x = Recording(objective, logprobs, batch.mask, batch, count_batch(batch), values)
-        losses = own(x, **{name: values[name] for name in _names(own)})
-        return jnp.sum(_of_tokens(own, losses, logprobs))
+        return differentiated(own, x).value
 
     values = {name: jnp.zeros(()) for name in objective.hyperparameters}
     try:
-        jax.eval_shape(jax.grad(trace), tokens, values)
+        jax.eval_shape(trace, tokens, values)
     except ValueError:
         raise
     except Exception as error:  # the function is the user's: it may fail in any way, and is named

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from grre_jax.objectives.objective import Mask, Part, Weight
+from grre_jax.objectives.objective import Mask, Part, Shaping, Weight
 from grre_jax.objectives.parts import (
     advantages,
     aggregations,
@@ -60,8 +60,7 @@ class Row:
         defaults: hyperparameters that differ from their defaults.
         variants: what each value of the option `variant`, the first being the default, changes of
             the parts; a variant's "defaults" are hyperparameters of its own.
-        optional: parts, by the field that they go first in, that join when one of their
-            hyperparameters is given.
+        optional: shapings that go first, and join when one of their hyperparameters is given.
     """
 
     formula: str
@@ -69,7 +68,7 @@ class Row:
     parts: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, float] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": {}})
-    optional: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    optional: tuple[Shaping, ...] = ()
 
 
 BASE: Mapping[str, Part] = {
@@ -226,7 +225,7 @@ TABLE: Mapping[str, Row] = {
         ("DAPO", "https://arxiv.org/abs/2503.14476"),
         {**_PPO, "shaping": (advantages.zero_variance,), "denominator": "kept"},
         {"epsilon_high": 0.28},
-        optional={"shaping": (advantages.overlong,)},
+        optional=(advantages.overlong,),
     ),
     "ppo_dual_clip": Row(
         f"{_CLIPPED}, at most -dual_clip A where A < 0",

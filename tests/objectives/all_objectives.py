@@ -1,13 +1,10 @@
 """Every objective there is, computed together on one case, and how their gradients are compared."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from grre_jax import objectives
-from grre_jax.objectives.parts import advantages
 
 from .drawn_cases import QUICK
 
@@ -25,9 +22,8 @@ REQUIRED = {
 # Parts that no row has by default.
 PARTS = {
     "grpo": [
-        *({"correction": correction} for correction in ("tis", "tis_sequence", "bounded")),
-        *({"filter": kind} for kind in ("opsm", "geometric", "product")),
-        {"singleton_baseline": "none"},
+        {"correction": "tis_sequence", "singleton_baseline": "none"},
+        {"correction": "bounded", "filter": "geometric"},
     ],
     "reinforce": [
         {"kl_coef": 0.1, "kl_estimator": estimator, "kl_reference": reference}
@@ -41,8 +37,7 @@ PARTS = {
     ],
     "red_drop": [
         {"aggregation": aggregation, "denominator": "kept"}
-        | ({"constant_length": 3} if aggregation == "constant" else {})
-        for aggregation in ("token", "response", "response_sum", "group", "constant", "sum")
+        for aggregation in ("token", "response", "group")
     ],
     "dapo": [{"max_length": 3, "overlong_buffer": 2}],
     "clip_cov": [{"covariance_fraction": 0.2}],
@@ -67,24 +62,6 @@ def every_objective(parts: bool = False) -> dict[str, objectives.Objective]:
                 f"{name} {options}": objectives.algorithm(name, **options) for options in several
             }
     return chosen
-
-
-def distinct(chosen: dict[str, objectives.Objective]) -> dict[str, objectives.Objective]:
-    """Those among them that have a loss or an advantage that none before has: as the two meet in
-    one array, each is tried once.
-    """
-    seen, kept = set(), {}
-    for name, objective in chosen.items():
-        parts = {
-            jax.tree.structure(
-                replace(objective, advantage=advantages.group_mean, hyperparameters={})
-            ),
-            objective.advantage,
-        }
-        if not parts <= seen:
-            kept[name] = objective
-            seen |= parts
-    return kept
 
 
 # One of every kind of statistic, term, level and sum, for what compiles or computes too long with

@@ -2,8 +2,9 @@
 on a case, perturbations.
 """
 
+from dataclasses import replace
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -37,14 +38,40 @@ def float64():
         yield
 
 
-def _loss_of_objective(logprobs, objective, fields, advantages, dropped, stats):
+def _loss_of_objective(logprobs, objective, fields, advantages, dropped):
     batch = objectives.padded_batch(advantages=advantages, dropped=dropped, **fields)
-    return objectives.policy_loss(objective, logprobs, batch, stats)
+    return objectives.policy_loss(objective, logprobs, batch)
 
 
 def _shape(objective, rewards, groups, key, lengths):
     return objectives.shape_data(
         objective, rewards, groups, key, lengths, components_of(rewards, groups)
+    )
+
+
+REINFORCE = objectives.algorithm("reinforce")
+
+
+def _with_own_numbers(changed):
+    """The objective with the hyperparameters of its parts alone."""
+    names = {each.name for part in changed.parts for each in part.hyperparameters}
+    numbers = {name: changed.hyperparameters[name] for name in sorted(names)}
+    return replace(changed, hyperparameters=numbers)
+
+
+def shaping_of(objective):
+    """The objective's advantage with the loss of REINFORCE: one program for all that share it."""
+    names = ("advantage", "shaping", "singleton_baseline", "components", "hyperparameters")
+    return _with_own_numbers(
+        replace(REINFORCE, **{name: getattr(objective, name) for name in names})
+    )
+
+
+def loss_of(objective):
+    """The objective's loss with the advantage of REINFORCE: one program for all that share it."""
+    names = ("advantage", "shaping", "singleton_baseline", "components")
+    return _with_own_numbers(
+        replace(objective, **{name: getattr(REINFORCE, name) for name in names})
     )
 
 
@@ -60,7 +87,7 @@ class Gradients:
             return value, slope, metrics
 
         self._differentiate = jax.jit(differentiate, static_argnums=0, **QUICK)
-        self._shape = jax.jit(lambda *arguments: _shape(*arguments), **QUICK)
+        self._shape = jax.jit(_shape, **QUICK)
 
     def of(self, loss, case: Case, *arguments):
         """Value and gradient of `loss(logprobs, *arguments)`, which returns a value and a dict."""
@@ -68,10 +95,10 @@ class Gradients:
         return float(value), np.asarray(slope)
 
     def shaped(self, objective, case: Case, key=0):
-        """Advantages and dropped responses of the case; `key` is a seed or [responses] keys."""
-        key = jax.random.key(key) if isinstance(key, int) else key
+        """Advantages and dropped responses of the case; `key` is a seed."""
+        lengths = case.live.sum(1).astype(float)
         return self._shape(
-            objective, case.rewards, case.groups, key, case.live.sum(1).astype(float)
+            shaping_of(objective), case.rewards, case.groups, jax.random.key(key), lengths
         )
 
     def batch(self, case: Case, shaped) -> objectives.Batch:
@@ -80,21 +107,18 @@ class Gradients:
             advantages=shaped.advantages, dropped=shaped.dropped, **case.fields()
         )
 
-    def both(self, objective, case: Case, shaped=None, stats=None, key=0):
-        """The gradient and the metrics; of a micro-batch if `stats` are given."""
-        shaped = shaped or self.shaped(objective, case, key)
-        arguments = (objective, case.fields(), shaped.advantages, shaped.dropped, stats)
+    def both(self, objective, case: Case, shaped=None):
+        """The gradient and the metrics."""
+        shaped = shaped or self.shaped(objective, case)
+        arguments = (loss_of(objective), case.fields(), shaped.advantages, shaped.dropped)
         _, slope, metrics = jax.device_get(
             self._differentiate(_loss_of_objective, case.logprobs, arguments)
         )
         return np.asarray(slope), {name: float(value) for name, value in metrics.items()}
 
-    def __call__(self, objective, case: Case, advantages=None, key=0):
-        """The gradient; `advantages` replaces those of the objective."""
-        shaped = (
-            None if advantages is None else objectives.ShapedData(jnp.asarray(advantages), None)
-        )
-        return self.both(objective, case, shaped, key=key)[0]
+    def __call__(self, objective, case: Case):
+        """The gradient."""
+        return self.both(objective, case)[0]
 
 
 @pytest.fixture(scope="session")

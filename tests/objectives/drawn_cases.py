@@ -33,7 +33,6 @@ class Case:
     rewards: np.ndarray
     groups: np.ndarray
     tau: float = 0.7
-    beta: float = 0.3
     prox: np.ndarray | None = None
     ref: np.ndarray | None = None
     expert: np.ndarray | None = None
@@ -151,7 +150,6 @@ def _case(seed: int, domain: Domain) -> Case:
         mask=mask,
         groups=groups,
         tau=10 ** rng.uniform(-3, 1),
-        beta=rng.uniform(-2, 2),
         expert=rng.random(len(groups)) < 0.5,
         general=general,
     )

@@ -29,11 +29,9 @@ def test_names_and_rows():
     "name, options, message",
     [
         ("rec_oneside_nio", {}, "rec_oneside_nois"),
-        (None, {}, "algorithm"),
         ("grpo", {"variant": "populaton"}, "population"),
         ("grpo", {"epsilon_hihg": 0.2}, "epsilon_high"),
         ("grpo", {"aggregation": "tokens"}, "token"),
-        ("grpo", {"aggregation": "constant"}, "constant_length"),
         ("grpo", {"epsilon_low": -0.1}, "epsilon_low"),
         ("grpo", {"epsilon_high": "0.2"}, "epsilon_high"),
         ("gvpo", {"gvpo_beta": 1.0, "correction": "tis"}, "correction"),

@@ -36,7 +36,6 @@ def test_wide_group_ids_part_responses_as_they_are():
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("groups", None),
         ("groups", np.array(["a", "b", "a", "b", "c"])),
         ("advantages", np.zeros((5, 3))),
         ("advantages", None),
@@ -44,7 +43,6 @@ def test_wide_group_ids_part_responses_as_they_are():
         ("mask", MASK[0]),
         ("mask", np.where(MASK == 1, 0.5, 0.0)),
         ("old_logprobs", np.zeros((5, 2))),
-        ("staleness", np.zeros(4)),
         ("staleness", np.array([0, 1, -1, 0, 0])),
     ],
 )

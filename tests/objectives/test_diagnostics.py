@@ -93,13 +93,6 @@ def test_diagnostics_of_the_whole_batch(example):
     np.testing.assert_allclose(sum(shares), 1)
 
 
-def test_diagnostics_without_behavior_logprobs():
-    bare = objectives.padded_batch(
-        advantages=np.zeros(2), mask=np.ones((2, 3)), groups=np.array([0, 0])
-    )
-    assert objectives.batch_diagnostics(np.zeros((2, 3)), bare) == {}
-
-
 def test_share_of_groups_without_signal():
     share = jax.jit(diagnostics.zero_variance_groups)
     rewards = np.array([0.7, 0.7, 0.7, 1.0, 0.0, 3.0, np.nan])

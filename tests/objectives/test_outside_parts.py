@@ -1,6 +1,5 @@
 """Parts that are defined outside the package: chosen by option, in a row, and trained on."""
 
-import sys
 from pathlib import Path
 
 import jax
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 
 from grre_jax import objectives
-from grre_jax.objectives import table
 from grre_jax.objectives.parts import masks
 
 # Each part states a built-in one anew, with hyperparameters of its own.
@@ -204,36 +202,9 @@ def test_parts_compose_without_a_name(file):
 def test_a_part_that_decides_by_the_whole_batch(file):
     objective = objectives.algorithm("reinforce", mask=f"{file}:not_the_largest")
     assert objective.needs_policy_stats and len(objective.gathers) == 1
-    batch = make_batch(objective)
-    stats = objectives.batch_stats(batch, objective, LOGPROBS)
-    parts = [
-        objectives.policy_loss(
-            objective, LOGPROBS.reshape(-1)[half], batch.select_tokens(half), stats
-        )[0]
-        for half in (slice(0, 12), slice(12, 24))
-    ]
-    whole, _ = objectives.policy_loss(objective, LOGPROBS, batch)
-    assert sum(parts) == pytest.approx(whole)
     moved = np.where(MASK, np.abs(LOGPROBS - OLD), 0)
     live = MASK & (GROUPS == 0)[:, None]
     np.testing.assert_array_equal((gradient(objective) == 0) & live, (moved == moved.max()) & live)
-
-
-def test_a_row_of_the_table_takes_it(file, monkeypatch):
-    """One definition and one word in a row: then the name sweeps and shows like any."""
-    band = objectives.algorithm("reinforce", mask=f"{file}:band").mask
-    row = table.Row("g = -A grad l where |rho - 1| <= width", ("Mine", ""), {"mask": band})
-    monkeypatch.setattr(
-        sys.modules["grre_jax.objectives.algorithms"], "TABLE", {**table.TABLE, "mine": row}
-    )
-    assert {row.name: row for row in objectives.algorithm_table()}["mine"].defaults == {
-        "width": 0.25,
-        "aggregation": "token",
-    }
-    swept = objectives.stack([objectives.algorithm("mine", width=width) for width in (0.0, 9.0)])
-    narrow, unbounded = jax.vmap(gradient)(swept)
-    assert not narrow.any()
-    np.testing.assert_allclose(unbounded, gradient(objectives.algorithm("reinforce")), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -242,10 +213,7 @@ def test_a_row_of_the_table_takes_it(file, monkeypatch):
         ("reinforce", {"level": "sequence"}, "level"),
         ("FILE:importance", {"term": "ppo"}, "importance"),
         ("grpo", {"mask": "FILE:bond"}, "band"),
-        ("grpo", {"mask": "nowhere.py:band"}, "nowhere.py"),
-        ("reinforce", {"advantage": "FILE:lowered"}, "shift"),
         ("grpo", {"mask": "FILE:clashing"}, "epsilon_low"),
-        ("FILE:band", {}, "band"),
     ],
 )
 def test_refusals(file, row, options, message):

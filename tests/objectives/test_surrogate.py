@@ -39,15 +39,6 @@ def test_weighted_step_is_reinforce_on_shaped_data(example, assert_close):
     assert_close(slope, np.where(case.mask & live[:, None], factor[:, None], 0))
 
 
-def test_weights_by_pair(example, assert_close):
-    case = example
-    arguments = (case.logprobs, case.old, case.rewards, case.groups)
-    product = weighted(*arguments, WEIGHTS, case.mask, tau=case.tau)
-    pairs = weighted(*arguments, np.outer(WEIGHTS, WEIGHTS), case.mask, tau=case.tau)
-    assert_close(pairs[0], product[0])
-    assert_close(pairs[1], product[1])
-
-
 def test_a_trajectory_is_the_sum_of_its_turns(example):
     turns = np.where(example.live, [0, 0, 1, 2], -1)
     logprobs = np.where(example.live, example.logprobs, np.nan)
@@ -58,22 +49,3 @@ def test_a_trajectory_is_the_sum_of_its_turns(example):
     np.testing.assert_allclose(by_turn.sum(1), whole, rtol=1e-12)
     with pytest.raises(ValueError, match="turns"):
         surrogate.turn_logprobs(logprobs, turns[:1], 3)
-
-
-def test_residuals_make_up_the_loss(example):
-    arguments = (example.logprobs, example.old, example.rewards, example.groups, example.mask)
-    residuals = np.asarray(surrogate.consistency_residuals(*arguments, tau=0.7))
-    np.testing.assert_allclose(residuals, -residuals.T, atol=1e-12)
-    groups = [example.groups == group for group in {*example.groups.tolist()} - {-1}]
-    expected = sum((residuals[group] ** 2).sum() / (2 * group.sum() ** 2) for group in groups)
-    loss = surrogate.surrogate_loss(*arguments, tau=0.7)
-    np.testing.assert_allclose(loss, expected / len(groups), rtol=1e-10)
-
-
-@pytest.mark.parametrize(
-    "tau, reward, named", [(0.0, 0, "tau"), (np.ones(2), 0, "tau"), (1.0, np.nan, r"rewards\[1\]")]
-)
-def test_values_outside_their_domain_are_refused(tau, reward, named):
-    zeros, rewards = np.zeros(2), np.array([0, reward])
-    with pytest.raises(ValueError, match=named):
-        surrogate.surrogate_loss(zeros, zeros, rewards, np.zeros(2, int), tau=tau)

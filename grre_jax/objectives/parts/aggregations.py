@@ -87,11 +87,7 @@ def response_scale(objective: Objective, batch: Batch, stats: BatchStats, dtype)
 
     if objective.term.separates_experts:
         return jnp.where(jnp.asarray(batch.expert, bool), scale(stats.expert), scale(stats.own))
-    if objective.denominator == "kept":
+    if objective.denominator == "kept" and batch.dropped is not None:
         # Dropped responses are not in the counts: their penalties must not be divided by them.
-        return (
-            scale(stats.kept)
-            if batch.dropped is None
-            else jnp.where(jnp.asarray(batch.dropped, bool), 0, scale(stats.kept))
-        )
+        return jnp.where(jnp.asarray(batch.dropped, bool), 0, scale(stats.kept))
     return scale(stats.all)

@@ -27,9 +27,11 @@ from grre_jax.objectives.parts.ratios import (
     CLIP_RANGE,
     OUTER_RANGE,
     bounds,
+    clip_range,
     level_log_ratio,
     level_ratio,
     limit_log_ratio,
+    outer_range,
 )
 
 
@@ -45,7 +47,8 @@ def within_bounds(values: Tokens, advantages: Tokens, low: Scalar, high: Scalar)
     return ((advantages >= 0) & (values <= high)) | ((advantages <= 0) & (values >= low))
 
 
-def _probability(logprobs: Tokens) -> Tokens:
+def probability(logprobs: Tokens) -> Tokens:
+    """Returns [tokens] e^l, at most 1."""
     return jnp.exp(jnp.minimum(logprobs, 0))  # a log-prob that rounding left above 0 is 0
 
 
@@ -62,8 +65,7 @@ def one_side(x: LossInputs) -> Gate:
 
     M = 1[A >= 0 and rho <= 1 + epsilon_high] or 1[A <= 0 and rho >= 1 - epsilon_low].
     """
-    low, high = bounds(x, "epsilon")
-    return within_bounds(level_ratio(x), x.advantages, 1 - low, 1 + high)
+    return within_bounds(level_ratio(x), x.advantages, *clip_range(x))
 
 
 @mask(hyperparameters=CLIP_RANGE, data=(RATIO,))
@@ -72,8 +74,9 @@ def two_side(x: LossInputs) -> Gate:
 
     M = 1[1 - epsilon_low <= rho <= 1 + epsilon_high], whatever the sign of A.
     """
-    ratio, (low, high) = level_ratio(x), bounds(x, "epsilon")
-    return ((ratio >= 1 - low) & (ratio <= 1 + high)) | (x.advantages == 0)
+    ratio = level_ratio(x)
+    low, high = clip_range(x)
+    return ((ratio >= low) & (ratio <= high)) | (x.advantages == 0)
 
 
 @mask(
@@ -88,8 +91,8 @@ def ring(x: LossInputs) -> Gate:
     M = two-side or (A >= 0 and rho <= 1 - epsilon_low_prime) or (A <= 0 and rho >= 1 +
     epsilon_high_prime).
     """
-    low, high = x.hyperparameters["epsilon_low_prime"], x.hyperparameters["epsilon_high_prime"]
-    return two_side(x) | within_bounds(level_ratio(x), x.advantages, 1 + high, 1 - low)
+    near, far = outer_range(x)
+    return two_side(x) | within_bounds(level_ratio(x), x.advantages, far, near)
 
 
 VETO_RANGE = (
@@ -134,7 +137,7 @@ def total_variation(x: LossInputs) -> Gate:
     else 1[pi - pi_b >= -divergence_low].
     """
     low, high = bounds(x, "divergence")
-    moved = _probability(x.logprobs) - _probability(x.ratio_reference_logprobs)
+    moved = probability(x.logprobs) - probability(x.ratio_reference_logprobs)
     return jnp.where(x.advantages > 0, moved <= high, moved >= -low)
 
 
@@ -147,7 +150,7 @@ def binary_kl(x: LossInputs) -> Gate:
     probabilities of the others are kept above 0 by 1e-8, as in the public implementation.
     """
     (low, high), old_logprobs = bounds(x, "divergence"), x.ratio_reference_logprobs
-    policy, behavior = _probability(x.logprobs), _probability(old_logprobs)
+    policy, behavior = probability(x.logprobs), probability(old_logprobs)
     # 1 - e^x by expm1: written out, the compiler may fold 1e-8 into the 1, and near 1 nothing else
     # is left.
     behavior_others, policy_others = (

@@ -44,7 +44,7 @@ def response_square(x: LossInputs) -> Responses:
 
 
 def _kl(estimator: str, reference: str) -> Penalty:
-    reference_data = {"reference": "ref_logprobs", "behavior": "old_logprobs"}[reference]
+    reference_data = KL_REFERENCES[reference]
     ratio_data = ("old_logprobs",) if estimator == "k3_is" else ()
 
     @penalty(
@@ -78,7 +78,7 @@ def _kl(estimator: str, reference: str) -> Penalty:
 
 
 KL_ESTIMATORS = ("k1", "k2", "k3", "k3_is")
-KL_REFERENCES = ("reference", "behavior")
+KL_REFERENCES = {"reference": "ref_logprobs", "behavior": "old_logprobs"}
 KL = {
     (estimator, reference): _kl(estimator, reference)
     for estimator in KL_ESTIMATORS

@@ -106,6 +106,18 @@ def bounds(x: LossInputs, name: str) -> tuple[Scalar, Scalar]:
     return x.hyperparameters[f"{name}_low"], x.hyperparameters[f"{name}_high"]
 
 
+def clip_range(x: LossInputs) -> tuple[Scalar, Scalar]:
+    """Returns the least and the largest ratio of the clip range."""
+    low, high = bounds(x, "epsilon")
+    return 1 - low, 1 + high
+
+
+def outer_range(x: LossInputs) -> tuple[Scalar, Scalar]:
+    """Returns the least and the largest ratio of the outer range."""
+    n = x.hyperparameters
+    return 1 - n["epsilon_low_prime"], 1 + n["epsilon_high_prime"]
+
+
 def level_log_ratio(x: LossInputs) -> Tokens:
     """Returns [tokens] log-ratios at the objective's level; its sums and means run over the live
     tokens of a response.
@@ -314,8 +326,7 @@ def clipped_around_one(x: LossInputs) -> Limited:
 
     CISPO with bounds around 1.
     """
-    low, high = bounds(x, "epsilon")
-    return _clipped_ratio(x, 1 - low, 1 + high)
+    return _clipped_ratio(x, *clip_range(x))
 
 
 @weight(hyperparameters=OUTER_RANGE, data=(RATIO,))
@@ -324,8 +335,7 @@ def clipped_to_ring(x: LossInputs) -> Limited:
 
     rho, clipped to the outer range of the ring mask.
     """
-    low, high = x.hyperparameters["epsilon_low_prime"], x.hyperparameters["epsilon_high_prime"]
-    return _clipped_ratio(x, 1 - low, 1 + high)
+    return _clipped_ratio(x, *outer_range(x))
 
 
 RATIO_CAP = positive("ratio_cap", "largest importance weight", 3.0, infinite=True)

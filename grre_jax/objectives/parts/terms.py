@@ -29,10 +29,10 @@ from grre_jax.objectives.objective import (
     share,
     term,
 )
-from grre_jax.objectives.parts.masks import unmasked, within_bounds
+from grre_jax.objectives.parts.masks import probability, unmasked, within_bounds
 from grre_jax.objectives.parts.ratios import (
     CLIP_RANGE,
-    bounds,
+    clip_range,
     level_log_ratio,
     level_ratio,
     limit_log_ratio,
@@ -79,8 +79,7 @@ def _clipped_between(
 
 
 def _clipped(x: LossInputs, cap: Tokens | float = jnp.inf) -> Contribution:
-    low, high = bounds(x, "epsilon")
-    return _clipped_between(x, x.objective.mask(x), 1 - low, 1 + high, cap)
+    return _clipped_between(x, x.objective.mask(x), *clip_range(x), cap)
 
 
 @term(hyperparameters=CLIP_RANGE, data=(RATIO,), uses=("mask",))
@@ -353,5 +352,5 @@ def expert_mix_phi(x: LossInputs) -> Contribution:
     """CHORD with phi: an expert's token counts with p (1 - p) of its probability p, a constant:
     least where the policy is sure either way.
     """
-    probability = jnp.exp(jnp.minimum(x.logprobs, 0))
-    return _expert_mix(x, probability * (1 - probability))
+    p = probability(x.logprobs)
+    return _expert_mix(x, p * (1 - p))

