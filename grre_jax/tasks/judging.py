@@ -4,8 +4,7 @@
 Kinds of failure: the verifier gives no verdict in time ("timeout"), its process ends ("crash"), it
 raises ("error"), it does not judge this completion ("none": it returns None or a reward of None),
 or what it returns is not a verdict ("invalid": a reward or component that is not a finite number, a
-correctness that is not 0 or 1, other component names than the group's other verdicts). The first
-two need processes of their own (`pool`).
+correctness that is not 0 or 1). The first two need processes of their own (`pool`).
 """
 
 from __future__ import annotations
@@ -211,23 +210,17 @@ class Report:
     def judged(self, question: Question, outcomes: Sequence[Verdict | Failure]) -> Judged:
         """Returns the judgement of a question's completions from the outcome of each.
 
-        The group's component names are those that most of its verdicts have, the earliest of them
-        where two have as many.
+        A component that a verdict lacks does not apply to its completion.
         """
-        verdicts = [outcome for outcome in outcomes if isinstance(outcome, Verdict)]
-        names = Counter(frozenset(verdict.components) for verdict in verdicts)
-        usual = max(names, key=names.get, default=frozenset())
-        order = next((list(v.components) for v in verdicts if v.components.keys() == usual), [])
-        outcomes = [_with_names(outcome, order) for outcome in outcomes]
         failures = [o if isinstance(o, Failure) else Failure("", "") for o in outcomes]
         for failure in failures:
             self._log(question, failure)
-        absent = Verdict(None, dict.fromkeys(order))
-        rows = [absent if isinstance(outcome, Failure) else outcome for outcome in outcomes]
+        rows = [Verdict(None) if isinstance(outcome, Failure) else outcome for outcome in outcomes]
+        names = dict.fromkeys(name for row in rows for name in row.components)
         return Judged(
             # None, which a component is that does not apply, becomes NaN.
             np.array([row.reward for row in rows], np.float32),
-            {name: np.array([row.components[name] for row in rows], np.float32) for name in order},
+            {n: np.array([row.components.get(n) for row in rows], np.float32) for n in names},
             [failure.kind for failure in failures],
             [failure.reason for failure in failures],
         )
@@ -247,13 +240,6 @@ class Report:
             FIELD,
             failure.kind,
         )
-
-
-def _with_names(outcome: Verdict | Failure, names: list[str]) -> Verdict | Failure:
-    if isinstance(outcome, Failure) or outcome.components.keys() == set(names):
-        return outcome
-    found, usual = (", ".join(each) or "none" for each in (outcome.components, names))
-    return Failure("invalid", f"components: expected {usual}, got {found}")
 
 
 def count_failures(extras: Iterable[dict[str, Any]]) -> dict[str, int]:

@@ -102,8 +102,8 @@ class Verdict:
     Attributes:
         reward: what the policy is trained on; None for no verdict, so that the completion is left
             out of its group (a verifier that crashes or hangs gives none either).
-        components: the parts the reward is made of, by name; the same names for every completion of
-            a task, None for a part that does not apply to this one.
+        components: the parts the reward is made of, by name; one that is None or left out does not
+            apply to this completion.
         correct: whether the completion is right; None if the task does not say.
 
     Examples:
@@ -125,16 +125,13 @@ class Verdict:
         # Nothing raises here: `judging` checks what a verifier returns and counts what it refuses.
         if not isinstance(self.components, dict):
             return
-        stored = self.components.get(CORRECT)
-        if self.correct is not None:
+        if CORRECT in self.components:
+            stored = self.components[CORRECT]
+            if self.correct is None and isinstance(stored, int | float) and stored in (0, 1):
+                object.__setattr__(self, "correct", bool(stored))
+        elif self.correct is not None:
             value = float(self.correct) if isinstance(self.correct, bool) else self.correct
-            object.__setattr__(
-                self,
-                "components",
-                {**self.components, CORRECT: stored if CORRECT in self.components else value},
-            )
-        elif isinstance(stored, int | float) and stored in (0, 1):
-            object.__setattr__(self, "correct", bool(stored))
+            object.__setattr__(self, "components", {**self.components, CORRECT: value})
 
 
 @runtime_checkable

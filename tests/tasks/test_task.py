@@ -1,6 +1,5 @@
 """Names become tasks, and wrong ones become sentences."""
 
-import math
 import sys
 
 import pytest
@@ -57,18 +56,12 @@ def test_every_name_builds(name):
         ("arithmetc", {}, "'arithmetic'.*'arithmetc'"),
         ("zzz", {}, f"{', '.join(tasks.names())}.*'zzz'"),
         ("arithmetic", {"anwsers": "full"}, "'anwsers'.* answers"),
-        ("arithmetic", {"answers": "ful"}, "^answers: .*full"),
-        ("arithmetic", {"seed": -1}, "^seed: "),
         ("arithmetic", {"flaw": 1.1}, "^flaw: "),
-        ("arithmetic", {"flaw": math.nan}, "^flaw: "),
         ("chat_arithmetic", {"digits": 3, "operands": 3}, "^operands: "),
         ("chat_arithmetic", {"below": 11}, "^below: "),
         ("chat_arithmetic", {"template": "What is it?"}, "^template: .*{expression}"),
         ("gsm8k", {"template": "Solve it."}, "^template: .*{question}"),
-        ("openenv", {"url": ""}, "^url: "),
         ("openenv", {"url": "localhost:8000"}, "^url: "),
-        ("openenv", {"url": "http://a:1", "timeout": 0.0}, "^timeout: "),
-        ("openenv", {"url": "http://a:1", "most_environments": -1}, "^most_environments: "),
         ("openenv", {"url": "http://a:1", "template": "Go!"}, "^template: "),
     ],
 )
@@ -100,10 +93,8 @@ def test_a_task_of_ones_own_from_a_module_in_this_folder(coin, monkeypatch):
         ("{coin}:build", {"side": 3}, "'side'.* sides"),
         ("{coin}:needy", {}, "edge"),
         ("{coin}:nothing", {}, "name, question, evaluation, verify"),
-        ("{coin}.py:build", {}, "coin_task.py.py"),
         ("{coin.parent}/broken.py:build", {}, "line 1"),
         ("no_such_package.tasks:build", {}, "'no_such_package'"),
-        ("json:", {}, "json:"),
     ],
 )
 def test_wrong_hooks(coin, reference, options, named):

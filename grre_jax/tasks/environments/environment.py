@@ -9,7 +9,7 @@ import zlib
 from typing import Any, NamedTuple, Protocol
 
 from grre_jax.domains import shown
-from grre_jax.tasks.judging import Failure, Invalid, checked_verdict, error_words, finished, guarded
+from grre_jax.tasks.judging import Failure, Invalid, checked_verdict, finished, guarded
 from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.verifiers.function_calls import Call, NotCalls, read_calls
 
@@ -123,7 +123,7 @@ class Environments:
             messages = _waited(environment.reset(question, seed))
             tools = getattr(environment, "tools", None)
         finally:
-            self._end(environment)
+            _end(environment)
         fits = isinstance(messages, list) and all(
             isinstance(message, dict)
             and all(isinstance(message.get(name), str) for name in ("role", "content"))
@@ -158,7 +158,7 @@ class Environments:
             return answer
         finally:
             if key not in self._kept:
-                self._end(environment)
+                _end(environment)
 
     def _answer(self, environment: Any, action: str) -> dict[str, Any]:
         calls = []
@@ -168,12 +168,13 @@ class Environments:
         return _checked(_waited(environment.step(calls or action))) | {"called": bool(calls)}
 
     def _close(self, key: Any) -> dict[str, Any]:
-        self._end(self._kept.pop(key, None))
+        _end(self._kept.pop(key, None))
         return {}
 
-    def _end(self, environment: Any) -> None:
-        if close := getattr(environment, "close", None):
-            _waited(close())
+
+def _end(environment: Any) -> None:
+    if close := getattr(environment, "close", None):
+        _waited(close())
 
 
 def _waited(value: Any) -> Any:
@@ -195,16 +196,10 @@ def _checked(step: Any) -> dict[str, Any]:
             f"observation: expected a text of at most {MOST_CHARACTERS:,} characters, got"
             f" {shown(observation)}"
         )
-    if not isinstance(done, bool):
-        raise Invalid(f"done: expected true or false, got {shown(done)}")
-    try:
-        observation.encode()
-    except UnicodeEncodeError as error:
-        raise Invalid(f"observation: expected characters, got {error_words(error)}") from error
     verdict = checked_verdict(Verdict(reward, components or {}))
     return {
         "observation": observation,
         "reward": verdict.reward,
-        "done": done,
+        "done": bool(done),
         "components": verdict.components,
     }

@@ -103,7 +103,7 @@ class World:
     def step(self, action: str) -> Step:
         """Takes a turn's text."""
         observation, reward, terminated, truncated, _ = self._world.step(action)
-        return Step(observation, reward, bool(terminated or truncated))
+        return Step(observation, reward, terminated or truncated)
 
     def close(self) -> None:
         """Closes the environment."""

@@ -2,12 +2,9 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from grre_jax import tasks
-from grre_jax.config import load_file
 from grre_jax.errors import DataError
 from grre_jax.tasks.datasets.stored_questions import StoredQuestions
 
@@ -79,16 +76,3 @@ def test_data_that_is_missing_is_named(tmp_path):
     ):
         with pytest.raises(DataError, match=named):
             Letters(**options).question(0)
-
-
-@pytest.mark.parametrize(
-    "path",
-    sorted((Path(__file__).parents[3] / "configs" / "paper").glob("*_[0-9]*b.py")),
-    ids=lambda path: path.stem,
-)
-def test_a_shipped_configuration_asks_no_more_than_is_held_out(path):
-    config = load_file(path)
-    pytest.importorskip("math_verify") if config.task.name in ("math", "guru_math") else None
-    task = tasks.build(config.task.name, **config.task.options)
-    if isinstance(task, StoredQuestions) and not task.hub_test:
-        assert config.evaluation.questions <= task.held_out

@@ -15,7 +15,6 @@ RECORDS = [{"a": 1, "b": ["x"]}, {"a": 2, "b": []}]
     ("name", "content"),
     [
         ("a.parquet", b"PAR1 but not"),
-        ("empty.parquet", b""),
         ("lines.json", b"{}\n{}\n"),
         ("list.json", b"[1]"),
         ("a.jsonl", b"{\n"),
