@@ -11,9 +11,8 @@ import pytest
 from grre_jax import tasks
 from grre_jax.domains import ConfigError
 from grre_jax.errors import UsageError
-from grre_jax.tasks.environments.runner import InProcessEnvironments, Trace, make_runner
+from grre_jax.tasks.environments.runner import InProcessEnvironments, Trace
 from grre_jax.tasks.judging import Failure
-from grre_jax.tasks.pool import TaskSpec
 
 from .playing import play, wait_for_server
 
@@ -120,27 +119,22 @@ def test_sessions_are_begun_when_the_server_has_room(server):
     for trace in traces:
         assert runner.step(trace, [], "-1").result().observation == "more"
     timer = threading.Timer(1.0, runner.end, [traces[0]])
-    waiting = make_runner(task, spec(server), processes=1, timeout=20.0)
     timer.start()
-    assert waiting.step(Trace((9, 0, 0), question, 1), [], "-1").result().observation == "more"
+    waiting = Trace((9, 0, 0), question, 1)
+    assert runner.step(waiting, [], "-1").result().observation == "more"
     timer.join()
     full = InProcessEnvironments(game(server, timeout=0.5)).open(question, 1)
     assert full.kind == "error" and "CAPACITY" in full.reason
-    for trace in traces[1:]:
+    for trace in (*traces[1:], waiting):
         runner.end(trace)
-    waiting.close()
-
-
-def spec(server):
-    return TaskSpec("openenv", 0, {"url": server.game, "observation": "text"})
 
 
 def test_a_server_that_dies_costs_the_trajectories_under_way(server):
     """The next begin when it serves again; a session that it ended is not stepped on in a new
     one.
     """
-    task = game(server)
-    runner = make_runner(task, spec(server), processes=2, timeout=60.0)
+    task = game(server, timeout=60.0)
+    runner = InProcessEnvironments(task)
     outcomes = []
     for number in range(6):
         trace = Trace((number, 0, 0), task.question(number), 7)
@@ -151,7 +145,6 @@ def test_a_server_that_dies_costs_the_trajectories_under_way(server):
         if number == 2:
             server.start()
         runner.end(trace)
-    runner.close()
     assert isinstance(outcomes.pop(2), Failure)
     assert [outcome.observation for outcome in outcomes] == ["more"] * 5
 

@@ -5,7 +5,7 @@ import pytest
 from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.environments.runner import InProcessEnvironments, make_runner
+from grre_jax.tasks.environments.runner import InProcessEnvironments
 from grre_jax.tasks.pool import TaskSpec, make_judge
 
 from .playing import play
@@ -139,11 +139,10 @@ def test_the_data_sets_are_the_questions(spec):
     assert (len(trained), len(held_out)) == (18, 2) and not trained & held_out
 
 
-@pytest.mark.parametrize("processes", [0, 1])
-def test_several_turns_are_played_by_the_package_s_loop(spec, processes):
+def test_several_turns_are_played_by_the_package_s_loop(spec):
     task = spec("multi").build()
     assert is_environment(task)
-    runner = make_runner(task, spec("multi"), processes=processes)
+    runner = InProcessEnvironments(task)
     question = task.question(0)
     opening, replies = play(runner, question, ["x", "y", question.answer])
     assert opening.messages == [{"role": "user", "content": question.prompt}]
@@ -153,7 +152,6 @@ def test_several_turns_are_played_by_the_package_s_loop(spec, processes):
     assert replies[-1].components == {"right": 1.0, "num_turns": 3.0}
     _, replies = play(runner, question, "abcdef", seed=1)
     assert len(replies) == 4 and replies[-1].done and replies[-1].reward == 0.0
-    runner.close()
 
 
 def test_tools_are_declared_called_and_answered(spec):
