@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from grre_jax.domains import ConfigError
 from grre_jax.tasks.environments.environment import Step
 from grre_jax.tasks.environments.seeded_worlds import SeededWorlds, world_seed
 from grre_jax.tasks.task import Question, factory, making
@@ -47,10 +46,8 @@ class Gymnasium(SeededWorlds):
         super().__post_init__()
         with making(self.env, self.arguments):
             self._make = functools.partial(self._maker(self.env), **self.arguments)
-            with contextlib.closing(self._make()) as world:
-                observation, _ = world.reset(seed=0)
-        if not isinstance(observation, str):
-            raise ConfigError("env", "observations that are texts", observation)
+            with contextlib.closing(self.environment()) as world:
+                world.reset(Question("", "", ""), seed=0)
 
     @property
     def world(self) -> str:

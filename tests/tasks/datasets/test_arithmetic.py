@@ -50,13 +50,11 @@ def test_a_batch_holds_what_the_positions_hold(task):
     np.testing.assert_array_equal(in_graph[1], answers)
 
 
-@pytest.mark.parametrize("operands", [2, 3])
-def test_training_and_held_out_questions_are_the_whole_space_and_apart(operands):
-    task, size = tasks.build("arithmetic", operands=operands), 10**operands * 3 ** (operands - 1)
-    held = {tuple(row) for row in task.evaluation_batch(size)}
-    drawn = {tuple(row) for row in task.questions_batch(np.arange(20 * size))}
-    assert len(held) == size // 20 and not held & drawn
-    assert len(held | drawn) == size
+def test_training_and_held_out_questions_are_the_whole_space_and_apart():
+    task = tasks.build("arithmetic", operands=2)
+    held = {tuple(row) for row in task.evaluation_batch(300)}
+    drawn = {tuple(row) for row in task.questions_batch(np.arange(6000))}
+    assert len(held) == 15 and not held & drawn and len(held | drawn) == 300
 
 
 def test_a_flawed_step_follows_the_wrong_rule_in_subtractions_and_multiplications_alone():

@@ -39,18 +39,16 @@ def test_every_published_form_is_one_data_set(folder, tmp_path, monkeypatch):
         assert (name, data_files) == ("openai/gsm8k", f"main/{split}-*.parquet")
         return stored_records.read_records(folder / f"{split}.jsonl")
 
-    hub = tmp_path / "hub"
     for form, prefix in (("main", ""), ("socratic", "How many? ** ")):
-        (hub / form).mkdir(parents=True)
+        (tmp_path / "hub" / form).mkdir(parents=True)
         for split in ("train", "test"):
             rows = list(stored_records.read_records(folder / f"{split}.jsonl"))
-            for row in rows:
-                row["answer"] = prefix + row["answer"]
-            file = hub / form / f"{split}-00000-of-00001.parquet"
+            rows = [row | {"answer": prefix + row["answer"]} for row in rows]
+            file = tmp_path / "hub" / form / f"{split}-00000-of-00001.parquet"
             parquet.write_table(pyarrow.Table.from_pylist(rows), file)
     monkeypatch.setattr(stored_records, "from_hub", from_hub)
     questions = tasks.build("gsm8k", path=folder).all_questions()
-    for path in (hub, hub / "main", None):
+    for path in (tmp_path / "hub", None):
         assert tasks.build("gsm8k", path=path).all_questions() == questions
 
 
