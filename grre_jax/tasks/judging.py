@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import inspect
 import itertools
 import logging
 import math
@@ -96,7 +97,7 @@ class Judge(Protocol):
 
 class InProcess:
     """Judges in the caller's own process and thread, one completion after the other; those of a
-    task that is awaited (`verify_async`) side by side.
+    task whose `verify` is a coroutine side by side.
 
     Args:
         task: whose verifier judges.
@@ -110,7 +111,7 @@ class InProcess:
 
     def __call__(self, asked: Asked) -> list[Judged]:
         """Judges completions; see `Judge`."""
-        if getattr(self._task, "verify_async", None) is not None:
+        if inspect.iscoroutinefunction(self._task.verify):
             return self._report.groups(asked, finished(self._awaited(asked)))
         outcomes = (verdict_of(self._task, *pair) for pair in pairs(asked))
         return self._report.groups(asked, outcomes)
@@ -121,7 +122,7 @@ class InProcess:
         async def outcome(question: Question, completion: str) -> Verdict | Failure:
             try:
                 async with limit, asyncio.timeout(self._timeout):
-                    return checked_verdict(await self._task.verify_async(question, completion))
+                    return checked_verdict(await self._task.verify(question, completion))
             except TimeoutError:
                 return Failure("timeout", f"no answer within {self._timeout:g} s")
             except Exception as error:
@@ -153,6 +154,11 @@ def finished(coroutine: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+def waited(value: Any) -> Any:
+    """Returns the result of a coroutine, or another value as it is."""
+    return finished(value) if inspect.iscoroutine(value) else value
+
+
 @functools.cache
 def _event_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
@@ -162,7 +168,7 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 def verdict_of(task: Task, question: Question, completion: str) -> Verdict | Failure:
     """Returns the verifier's verdict with Python's own floats, or the failure."""
-    return guarded(lambda: checked_verdict(task.verify(question, completion)))
+    return guarded(lambda: checked_verdict(waited(task.verify(question, completion))))
 
 
 def guarded(function: Callable[..., T], *arguments: Any) -> T | Failure:

@@ -161,7 +161,9 @@ class Task(Protocol):
         ...
 
     def verify(self, question: Question, completion: str) -> Verdict:
-        """Judges a completion, however malformed; raises for nothing that a model wrote."""
+        """Judges a completion, however malformed; raises for nothing that a model wrote. May be a
+        coroutine: completions are then judged side by side.
+        """
         ...
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import zlib
 from typing import Any, NamedTuple, Protocol
 
 from grre_jax.domains import shown
-from grre_jax.tasks.judging import Failure, Invalid, checked_verdict, finished, guarded
+from grre_jax.tasks.judging import Failure, Invalid, checked_verdict, guarded, waited
 from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.verifiers.function_calls import Call, NotCalls, read_calls
 
@@ -120,7 +119,7 @@ class Environments:
     def _open(self, _: Any, question: Question, seed: int) -> dict[str, Any]:
         environment = self._task.environment()
         try:
-            messages = _waited(environment.reset(question, seed))
+            messages = waited(environment.reset(question, seed))
             tools = getattr(environment, "tools", None)
         finally:
             _end(environment)
@@ -146,7 +145,7 @@ class Environments:
         try:
             if environment is None:
                 environment = self._task.environment()
-                messages = _waited(environment.reset(question, seed))
+                messages = waited(environment.reset(question, seed))
                 if opening not in (None, fingerprint(messages)):
                     raise Invalid("reset: expected the messages of the opening, got others")
                 for earlier, observation in before:
@@ -165,7 +164,7 @@ class Environments:
         if getattr(environment, "tools", None):
             with contextlib.suppress(NotCalls):
                 calls = read_calls(action)
-        return _checked(_waited(environment.step(calls or action))) | {"called": bool(calls)}
+        return _checked(waited(environment.step(calls or action))) | {"called": bool(calls)}
 
     def _close(self, key: Any) -> dict[str, Any]:
         _end(self._kept.pop(key, None))
@@ -174,11 +173,7 @@ class Environments:
 
 def _end(environment: Any) -> None:
     if close := getattr(environment, "close", None):
-        _waited(close())
-
-
-def _waited(value: Any) -> Any:
-    return finished(value) if inspect.iscoroutine(value) else value
+        waited(close())
 
 
 def fingerprint(messages: list[dict[str, Any]]) -> int:

@@ -194,7 +194,6 @@ class ChatTokenizer:
             UsageError: there is no template, or it refuses the conversation or leaves out the
                 tools.
         """
-        self._require_template()
         if tools:
             self._require_written(messages, tools)
         return self._rendered_ids(self._render(messages, tools=tools))
@@ -262,7 +261,6 @@ class ChatTokenizer:
             UsageError: no template, or one that refuses the conversation, rewrites earlier turns,
                 marks no end of a turn, or omits a field of a message or the tools.
         """
-        self._require_template()
         messages = [*prompt, *completion]
         turns = [n for n in range(len(prompt), len(messages)) if messages[n]["role"] == "assistant"]
         whole = self._render(messages, generation=False, tools=tools)
@@ -291,13 +289,6 @@ class ChatTokenizer:
         if messages[-1]["role"] != "assistant":
             end = len(tokens)
         return prompt_ids, tokens[:end], mask[:end]
-
-    def _require_template(self) -> None:
-        if not self.has_template:
-            raise UsageError(
-                f"messages: expected a chat template, got the tokenizer in {self.folder} without"
-                " one. Give it text."
-            )
 
     def _require_written(self, messages: list[Message], tools: Functions) -> None:
         """Refuses a template that leaves out a tool call, say: the policy would learn silence."""

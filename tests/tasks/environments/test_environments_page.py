@@ -65,6 +65,6 @@ def test_the_environment_of_verifiers_judges(tmp_path):
     env = f"{tmp_path / 'sums.py'}:load_environment"
     task = tasks.build("verifiers", env=env, arguments={"count": 50})
     question = task.question(0)
-    verdict = asyncio.run(task.verify_async(question, question.answer))
+    verdict = asyncio.run(task.verify(question, question.answer))
     assert verdict.reward == 1.0 and verdict.components["right"] == 1.0
     assert len(task.evaluation(50)) == 5

@@ -151,7 +151,7 @@ def test_a_conversation_has_a_system_message_of_its_own_or_the_prompt(make_folde
     given, mine = ([{"role": "system", "content": text}, *turns] for text in ("Think.", "Mine."))
     assert own.encode_messages(turns) == plain.encode_messages(given)
     assert own.encode_messages(mine) == plain.encode_messages(mine)
-    for tokenizer, named in ((load(), "messages: "), (load(NO_SYSTEM), "no system turns")):
+    for tokenizer, named in ((load(), "chat_template"), (load(NO_SYSTEM), "no system turns")):
         with pytest.raises(UsageError, match=named):
             tokenizer.encode_messages(mine)
 
