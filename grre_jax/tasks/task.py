@@ -253,16 +253,21 @@ def factory(name: str) -> Callable:
 
 
 @contextlib.contextmanager
-def making(env: str, arguments: dict[str, Any]) -> Iterator[None]:
-    """A context in which the error of an environment, a program of the user's own, becomes a
-    UsageError that names the environment and its arguments.
+def making(field: str, name: str, arguments: dict[str, Any]) -> Iterator[None]:
+    """A context in which an error of another package, or of the user's own program, becomes a
+    UsageError.
+
+    Args:
+        field: the option that names what is made.
+        name: its value.
+        arguments: of what is made.
     """
     try:
         yield
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        domain = f"an installed environment that takes {arguments} ({reason})"
-        raise ConfigError("env", domain, env) from error
+        domain = f"the name of an installed one that takes {arguments} ({reason})"
+        raise ConfigError(field, domain, name) from error
 
 
 def load_function(reference: str) -> Callable:

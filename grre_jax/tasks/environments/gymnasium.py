@@ -44,7 +44,7 @@ class Gymnasium(SeededWorlds):
 
     def __post_init__(self):
         super().__post_init__()
-        with making(self.env, self.arguments):
+        with making("env", self.env, self.arguments):
             self._make = functools.partial(self._maker(self.env), **self.arguments)
             with contextlib.closing(self.environment()) as world:
                 world.reset(Question("", "", ""), seed=0)

@@ -54,7 +54,7 @@ class Verifiers(HeldOutQuestions):
 
     def __post_init__(self):
         super().__post_init__()
-        with making(self.env, self.arguments):
+        with making("env", self.env, self.arguments):
             import verifiers
 
             if ":" in self.env:

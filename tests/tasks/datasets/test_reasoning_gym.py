@@ -36,10 +36,10 @@ def test_what_is_refused():
     with pytest.raises(UsageError, match=r"^dataset: .*'chain_sums'"):
         build(dataset="chain_sums")
     for option in ("digits", "seed"):
-        with pytest.raises(UsageError, match=f"^config: .*{option}"):
+        with pytest.raises(UsageError, match=f"^dataset: .*{option}"):
             build(config={option: 50})
     late = build(dataset="decimal_arithmetic", size=40, config={"max_num_decimal_places": 1})
-    with pytest.raises(UsageError, match="^config: .*decimal_arithmetic"):
+    with pytest.raises(UsageError, match="^dataset: .*decimal_arithmetic"):
         late.question(1)
 
 
