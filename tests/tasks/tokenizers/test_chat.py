@@ -192,12 +192,8 @@ def test_folders_without_a_tokenizer_are_refused(tmp_path):
 
 def test_wrong_settings_are_named(make_folder, load, tmp_path):
     twice = {"grre_characters": "aa$", "eos_token": "$", "pad_token": "$"}
-    for folder, named in (
-        (make_folder(CHATML), "grre_characters"),
-        (make_folder(tokenizer_config=twice), "tokenizer_config.json: characters"),
-    ):
-        with pytest.raises(DataError, match=named):
-            tasks.CharTokenizer.load(folder)
+    with pytest.raises(DataError, match="tokenizer_config.json: characters"):
+        tasks.CharTokenizer.load(make_folder(tokenizer_config=twice))
     with pytest.raises(DataError, match="eos_token_id"):
         load(CHATML, generation_config={"eos_token_id": ["2"]})
     tasks.CharTokenizer().save(tmp_path)
