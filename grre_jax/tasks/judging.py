@@ -4,8 +4,7 @@
 Kinds of failure: the verifier gives no verdict in time ("timeout"), its process ends ("crash"), it
 raises ("error"), it does not judge this completion ("none": it returns None or a reward of None),
 or what it returns is not a verdict ("invalid": a reward or component that is not a finite number, a
-correctness that is not 0 or 1, other component names than the group's other verdicts). The first
-two need processes of their own (`pool`).
+correctness that is not 0 or 1). The first two need processes of their own (`pool`).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import inspect
 import itertools
 import logging
 import math
@@ -97,7 +97,7 @@ class Judge(Protocol):
 
 class InProcess:
     """Judges in the caller's own process and thread, one completion after the other; those of a
-    task that is awaited (`verify_async`) side by side.
+    task whose `verify` is a coroutine side by side.
 
     Args:
         task: whose verifier judges.
@@ -111,7 +111,7 @@ class InProcess:
 
     def __call__(self, asked: Asked) -> list[Judged]:
         """Judges completions; see `Judge`."""
-        if getattr(self._task, "verify_async", None) is not None:
+        if inspect.iscoroutinefunction(self._task.verify):
             return self._report.groups(asked, finished(self._awaited(asked)))
         outcomes = (verdict_of(self._task, *pair) for pair in pairs(asked))
         return self._report.groups(asked, outcomes)
@@ -122,7 +122,7 @@ class InProcess:
         async def outcome(question: Question, completion: str) -> Verdict | Failure:
             try:
                 async with limit, asyncio.timeout(self._timeout):
-                    return checked_verdict(await self._task.verify_async(question, completion))
+                    return checked_verdict(await self._task.verify(question, completion))
             except TimeoutError:
                 return Failure("timeout", f"no answer within {self._timeout:g} s")
             except Exception as error:
@@ -154,6 +154,11 @@ def finished(coroutine: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+def waited(value: Any) -> Any:
+    """Returns the result of a coroutine, or another value as it is."""
+    return finished(value) if inspect.iscoroutine(value) else value
+
+
 @functools.cache
 def _event_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
@@ -163,7 +168,7 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 def verdict_of(task: Task, question: Question, completion: str) -> Verdict | Failure:
     """Returns the verifier's verdict with Python's own floats, or the failure."""
-    return guarded(lambda: checked_verdict(task.verify(question, completion)))
+    return guarded(lambda: checked_verdict(waited(task.verify(question, completion))))
 
 
 def guarded(function: Callable[..., T], *arguments: Any) -> T | Failure:
@@ -211,23 +216,17 @@ class Report:
     def judged(self, question: Question, outcomes: Sequence[Verdict | Failure]) -> Judged:
         """Returns the judgement of a question's completions from the outcome of each.
 
-        The group's component names are those that most of its verdicts have, the earliest of them
-        where two have as many.
+        A component that a verdict lacks does not apply to its completion.
         """
-        verdicts = [outcome for outcome in outcomes if isinstance(outcome, Verdict)]
-        names = Counter(frozenset(verdict.components) for verdict in verdicts)
-        usual = max(names, key=names.get, default=frozenset())
-        order = next((list(v.components) for v in verdicts if v.components.keys() == usual), [])
-        outcomes = [_with_names(outcome, order) for outcome in outcomes]
         failures = [o if isinstance(o, Failure) else Failure("", "") for o in outcomes]
         for failure in failures:
             self._log(question, failure)
-        absent = Verdict(None, dict.fromkeys(order))
-        rows = [absent if isinstance(outcome, Failure) else outcome for outcome in outcomes]
+        rows = [Verdict(None) if isinstance(outcome, Failure) else outcome for outcome in outcomes]
+        names = dict.fromkeys(name for row in rows for name in row.components)
         return Judged(
             # None, which a component is that does not apply, becomes NaN.
             np.array([row.reward for row in rows], np.float32),
-            {name: np.array([row.components[name] for row in rows], np.float32) for name in order},
+            {n: np.array([row.components.get(n) for row in rows], np.float32) for n in names},
             [failure.kind for failure in failures],
             [failure.reason for failure in failures],
         )
@@ -247,13 +246,6 @@ class Report:
             FIELD,
             failure.kind,
         )
-
-
-def _with_names(outcome: Verdict | Failure, names: list[str]) -> Verdict | Failure:
-    if isinstance(outcome, Failure) or outcome.components.keys() == set(names):
-        return outcome
-    found, usual = (", ".join(each) or "none" for each in (outcome.components, names))
-    return Failure("invalid", f"components: expected {usual}, got {found}")
 
 
 def count_failures(extras: Iterable[dict[str, Any]]) -> dict[str, int]:

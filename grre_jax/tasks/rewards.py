@@ -32,7 +32,7 @@ from typing import Any
 
 from grre_jax.domains import shown
 from grre_jax.errors import UsageError
-from grre_jax.tasks.judging import finished, finite_number
+from grre_jax.tasks.judging import finite_number
 from grre_jax.tasks.task import CORRECT, Question, Task, Verdict, build, load_function
 
 RewardFunction = Callable[[Question, str], Any]
@@ -181,20 +181,18 @@ class RewardedTask:
         self.trusted_verifier = any(r.source.startswith(IN_PYTHON) for r in rewards)
         # Where one function is awaited, completions are judged side by side.
         awaited = any(inspect.iscoroutinefunction(reward.function) for reward in rewards)
-        self.verify_async = self._verify_async if awaited else None
+        self.verify = self._awaited if awaited else self._verify
 
     def __getattr__(self, name: str) -> Any:
         if name == "_task":  # while it is unpickled
             raise AttributeError(name)
         return getattr(self._task, name)
 
-    def verify(self, question: Question, completion: str) -> Verdict | None:
+    def _verify(self, question: Question, completion: str) -> Verdict | None:
         """Judges a completion; None if no function applies to it."""
-        if self.verify_async is not None:
-            return finished(self.verify_async(question, completion))
         return self._sum([reward.function(question, completion) for reward in self._rewards])
 
-    async def _verify_async(self, question: Question, completion: str) -> Verdict | None:
+    async def _awaited(self, question: Question, completion: str) -> Verdict | None:
         values = []
         for reward in self._rewards:
             value = reward.function(question, completion)

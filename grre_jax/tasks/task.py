@@ -102,8 +102,8 @@ class Verdict:
     Attributes:
         reward: what the policy is trained on; None for no verdict, so that the completion is left
             out of its group (a verifier that crashes or hangs gives none either).
-        components: the parts the reward is made of, by name; the same names for every completion of
-            a task, None for a part that does not apply to this one.
+        components: the parts the reward is made of, by name; one that is None or left out does not
+            apply to this completion.
         correct: whether the completion is right; None if the task does not say.
 
     Examples:
@@ -125,16 +125,13 @@ class Verdict:
         # Nothing raises here: `judging` checks what a verifier returns and counts what it refuses.
         if not isinstance(self.components, dict):
             return
-        stored = self.components.get(CORRECT)
-        if self.correct is not None:
+        if CORRECT in self.components:
+            stored = self.components[CORRECT]
+            if self.correct is None and isinstance(stored, int | float) and stored in (0, 1):
+                object.__setattr__(self, "correct", bool(stored))
+        elif self.correct is not None:
             value = float(self.correct) if isinstance(self.correct, bool) else self.correct
-            object.__setattr__(
-                self,
-                "components",
-                {**self.components, CORRECT: stored if CORRECT in self.components else value},
-            )
-        elif isinstance(stored, int | float) and stored in (0, 1):
-            object.__setattr__(self, "correct", bool(stored))
+            object.__setattr__(self, "components", {**self.components, CORRECT: value})
 
 
 @runtime_checkable
@@ -164,7 +161,9 @@ class Task(Protocol):
         ...
 
     def verify(self, question: Question, completion: str) -> Verdict:
-        """Judges a completion, however malformed; raises for nothing that a model wrote."""
+        """Judges a completion, however malformed; raises for nothing that a model wrote. May be a
+        coroutine: completions are then judged side by side.
+        """
         ...
 
 
@@ -254,16 +253,21 @@ def factory(name: str) -> Callable:
 
 
 @contextlib.contextmanager
-def making(env: str, arguments: dict[str, Any]) -> Iterator[None]:
-    """A context in which the error of an environment, a program of the user's own, becomes a
-    UsageError that names the environment and its arguments.
+def making(field: str, name: str, arguments: dict[str, Any]) -> Iterator[None]:
+    """A context in which an error of another package, or of the user's own program, becomes a
+    UsageError.
+
+    Args:
+        field: the option that names what is made.
+        name: its value.
+        arguments: of what is made.
     """
     try:
         yield
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        domain = f"an installed environment that takes {arguments} ({reason})"
-        raise ConfigError("env", domain, env) from error
+        domain = f"the name of an installed one that takes {arguments} ({reason})"
+        raise ConfigError(field, domain, name) from error
 
 
 def load_function(reference: str) -> Callable:

@@ -10,9 +10,6 @@ from grre_jax.tasks.judging import Failure, InProcess, Report, count_failures, v
 
 QUESTION = Question("q7", "1+1=", "2")
 NAN = pytest.approx(np.nan, nan_ok=True)
-A = Verdict(1.0, {"a": 2.0})
-BA = Verdict(1.0, {"b": 1.0, "a": 2.0})
-AB = Verdict(1.0, {"a": 5.0, "b": 6.0})
 CRASH = Failure("crash", "signal 11")
 
 
@@ -38,12 +35,11 @@ def test_what_is_a_number(number):
     assert verdict == Verdict(float(number), {"part": float(number)})
 
 
-NOT_NUMBERS = (float("nan"), 1e39, "1", 1j, np.ones(1))
 INVALID = [
-    *((Verdict(value), "reward: ") for value in NOT_NUMBERS),
-    *((Verdict(1.0, {"part": value}), "component 'part': ") for value in NOT_NUMBERS),
-    *((value, "verify: ") for value in (1.0, (1.0, {}))),
-    *((Verdict(1.0, value), "components: ") for value in (-1, {3: 1.0}, [1.0])),
+    *((Verdict(value), "reward: ") for value in (float("nan"), 1e39, "1", 1j, np.ones(1))),
+    (Verdict(1.0, {"part": "1"}), "component 'part': "),
+    (1.0, "verify: "),
+    *((Verdict(1.0, value), "components: ") for value in (-1, {3: 1.0})),
     (Verdict(1.0, {"correct": 0.5}), "correct: "),
     (Verdict(1.0, correct="yes"), "component 'correct': "),
     (Verdict(1.0, {"correct": 1.0}, correct=False), "correct: "),
@@ -56,14 +52,9 @@ def test_what_is_no_verdict(verdict, field):
     assert found.kind == "invalid" and found.reason.startswith(f"{field}expected ")
 
 
-@pytest.mark.parametrize(
-    "error, reason", [(ValueError("1\n2"), "ValueError: 1"), (SystemExit(3), "SystemExit: 3")]
-)
-def test_what_is_raised_is_told_in_a_line(error, reason):
-    assert verdict_of(Answers(a=error), QUESTION, "a") == Failure("error", reason)
-
-
-def test_a_person_can_still_interrupt():
+def test_what_is_raised_is_told_in_a_line_but_an_interrupt_ends_the_run():
+    for error, reason in ((ValueError("1\n2"), "ValueError: 1"), (SystemExit(3), "SystemExit: 3")):
+        assert verdict_of(Answers(a=error), QUESTION, "a") == Failure("error", reason)
     with pytest.raises(KeyboardInterrupt):
         verdict_of(Answers(a=KeyboardInterrupt()), QUESTION, "a")
 
@@ -81,27 +72,18 @@ def test_a_failure_costs_one_reward_and_is_counted():
     assert first.components["a"].tolist() == [2, NAN, NAN, 2]
     assert first.failures == ["", "error", "invalid", ""]
     assert first.extra == {"verify_failures": first.failures, "verify_reasons": first.reasons}
-    assert list(map(bool, first.reasons)) == [False, True, True, False]
     assert second.failures == [""] and second.extra == {}
     counts = {"verify_failures": 4, "verify_failures_error": 2, "verify_failures_invalid": 2}
     assert count_failures([first.extra, second.extra, first.extra]) == counts
     assert count_failures([second.extra]) == {}
 
 
-@pytest.mark.parametrize(
-    "outcomes, failures, names",
-    [
-        ([A, BA, AB, CRASH], ["invalid", "", "", "crash"], ["b", "a"]),
-        ([CRASH, A, BA], ["crash", "", "invalid"], ["a"]),  # the first of as many
-        ([CRASH, CRASH], ["crash"] * 2, []),
-    ],
-)
-def test_the_components_of_a_group_are_those_of_most_of_its_verdicts(outcomes, failures, names):
+def test_a_component_that_a_verdict_lacks_does_not_apply():
+    outcomes = [CRASH, Verdict(1.0, {"a": 2.0}), Verdict(3.0, {"b": 1.0, "a": 4.0})]
     judged = Report("t").judged(QUESTION, outcomes)
-    assert judged.failures == failures and list(judged.components) == names
-    assert judged.rewards.tolist() == [NAN if kind else 1 for kind in failures]
-    for row in judged.components.values():
-        assert np.isnan(row).tolist() == [bool(kind) for kind in failures]
+    assert judged.failures == ["crash", "", ""] and judged.rewards.tolist() == [NAN, 1, 3]
+    rows = {name: row.tolist() for name, row in judged.components.items()}
+    assert rows == {"a": [NAN, 2, 4], "b": [NAN, NAN, 1]}
 
 
 def test_each_kind_of_failure_is_told_once_with_its_question(caplog):

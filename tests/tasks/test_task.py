@@ -1,13 +1,11 @@
 """Names become tasks, and wrong ones become sentences."""
 
-import math
 import sys
 
 import pytest
 
 from grre_jax import tasks
 from grre_jax.errors import UsageError
-from grre_jax.tasks.environments import is_environment
 
 COIN = """
 from dataclasses import dataclass
@@ -37,39 +35,16 @@ def coin(tmp_path):
     return path
 
 
-# Which need an environment or a file that must be named.
-WORLDS = ("gymnasium", "openenv", "questions", "textarena", "verifiers")
-
-
-@pytest.mark.parametrize("name", [name for name in tasks.names() if name not in WORLDS])
-def test_every_name_builds(name):
-    packages = {"math": "math_verify", "guru_math": "math_verify"}
-    if name in (*packages, "reasoning_gym"):
-        pytest.importorskip(packages.get(name, name), reason="needs the extra of the task")
-    task = tasks.build(name, seed=1)
-    assert task.name == name and isinstance(task, tasks.Task) != is_environment(task)
-    assert task.training_source != task.evaluation_source
-
-
 @pytest.mark.parametrize(
     ("name", "options", "named"),
     [
         ("arithmetc", {}, "'arithmetic'.*'arithmetc'"),
         ("zzz", {}, f"{', '.join(tasks.names())}.*'zzz'"),
         ("arithmetic", {"anwsers": "full"}, "'anwsers'.* answers"),
-        ("arithmetic", {"answers": "ful"}, "^answers: .*full"),
-        ("arithmetic", {"seed": -1}, "^seed: "),
         ("arithmetic", {"flaw": 1.1}, "^flaw: "),
-        ("arithmetic", {"flaw": math.nan}, "^flaw: "),
         ("chat_arithmetic", {"digits": 3, "operands": 3}, "^operands: "),
-        ("chat_arithmetic", {"below": 11}, "^below: "),
         ("chat_arithmetic", {"template": "What is it?"}, "^template: .*{expression}"),
-        ("gsm8k", {"template": "Solve it."}, "^template: .*{question}"),
-        ("openenv", {"url": ""}, "^url: "),
         ("openenv", {"url": "localhost:8000"}, "^url: "),
-        ("openenv", {"url": "http://a:1", "timeout": 0.0}, "^timeout: "),
-        ("openenv", {"url": "http://a:1", "most_environments": -1}, "^most_environments: "),
-        ("openenv", {"url": "http://a:1", "template": "Go!"}, "^template: "),
     ],
 )
 def test_wrong_names_and_options(name, options, named):
@@ -100,10 +75,8 @@ def test_a_task_of_ones_own_from_a_module_in_this_folder(coin, monkeypatch):
         ("{coin}:build", {"side": 3}, "'side'.* sides"),
         ("{coin}:needy", {}, "edge"),
         ("{coin}:nothing", {}, "name, question, evaluation, verify"),
-        ("{coin}.py:build", {}, "coin_task.py.py"),
         ("{coin.parent}/broken.py:build", {}, "line 1"),
         ("no_such_package.tasks:build", {}, "'no_such_package'"),
-        ("json:", {}, "json:"),
     ],
 )
 def test_wrong_hooks(coin, reference, options, named):

@@ -174,8 +174,6 @@ class Arithmetic(Record):
             Float32 rewards, 0 or 1.
         """
         xp = tokens.__array_namespace__()
-        if tokens.shape[1] == 0 or prompt_tokens.shape[1] < self.prompt_length:
-            return xp.zeros(tokens.shape[0], dtype=np.float32)
         answer = self._steps(prompt_tokens[:, : self.prompt_length])[-1][-1]
         column = xp.arange(tokens.shape[1])[None, :]
         ends = (tokens == _EOS) & (column < lengths[:, None])

@@ -14,17 +14,15 @@ them only if it is the data set's own answer or cannot run anything. It may take
 to processes of their own, which is the default.
 """
 
-import contextlib
 import hashlib
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from grre_jax import random_streams
-from grre_jax.domains import MAX_INTEGER, ConfigError, Positive, Record, Seed, checked
-from grre_jax.errors import DataError, UsageError
-from grre_jax.tasks.task import Question, Verdict, check_template
+from grre_jax.domains import MAX_INTEGER, Positive, Record, Seed, checked
+from grre_jax.errors import DataError
+from grre_jax.tasks.task import Question, Verdict, check_template, making
 from grre_jax.tasks.verifiers.reasoning_gym import verify_entry
 from grre_jax.tasks.verifiers.text import after_thinking
 
@@ -68,16 +66,9 @@ class ReasoningGym(Record):
     def __post_init__(self):
         super().__post_init__()
         check_template(self.template)
-        try:
+        with making("dataset", self.dataset, self.config):
             import reasoning_gym
-        except ImportError as error:
-            raise UsageError(
-                f"reasoning_gym: {error}. Install it: pip install 'grre-jax[reasoning-gym]'."
-            ) from error
-        if self.dataset not in reasoning_gym.factory.DATASETS:
-            domain = f"one of {', '.join(sorted(reasoning_gym.factory.DATASETS))}"
-            raise ConfigError("dataset", domain, self.dataset)
-        with self._config_errors():
+
             self._entries = reasoning_gym.create_dataset(
                 self.dataset, seed=_SOURCE_SEED, size=self.size, **self.config
             )
@@ -143,7 +134,7 @@ class ReasoningGym(Record):
 
     def _entry(self, number: int) -> dict[str, Any]:
         # The package does not check all of its options when it makes a data set.
-        with self._config_errors():
+        with making("dataset", self.dataset, self.config):
             return self._entries[number]
 
     def _question(self, number: int) -> Question:
@@ -151,14 +142,6 @@ class ReasoningGym(Record):
         prompt = self.template.replace("{question}", entry["question"])
         name = f"reasoning_gym/{self.dataset}/{number}"
         return Question(name, prompt, _written(entry))
-
-    @contextlib.contextmanager
-    def _config_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
-            domain = f"options that reasoning-gym's {self.dataset} accepts ({error})"
-            raise ConfigError("config", domain, self.config) from error
 
 
 def _written(entry: dict[str, Any]) -> str:

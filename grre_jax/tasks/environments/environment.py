@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import zlib
 from typing import Any, NamedTuple, Protocol
 
 from grre_jax.domains import shown
-from grre_jax.tasks.judging import Failure, Invalid, checked_verdict, error_words, finished, guarded
+from grre_jax.tasks.judging import Failure, Invalid, checked_verdict, guarded, waited
 from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.verifiers.function_calls import Call, NotCalls, read_calls
 
@@ -120,10 +119,10 @@ class Environments:
     def _open(self, _: Any, question: Question, seed: int) -> dict[str, Any]:
         environment = self._task.environment()
         try:
-            messages = _waited(environment.reset(question, seed))
+            messages = waited(environment.reset(question, seed))
             tools = getattr(environment, "tools", None)
         finally:
-            self._end(environment)
+            _end(environment)
         fits = isinstance(messages, list) and all(
             isinstance(message, dict)
             and all(isinstance(message.get(name), str) for name in ("role", "content"))
@@ -146,7 +145,7 @@ class Environments:
         try:
             if environment is None:
                 environment = self._task.environment()
-                messages = _waited(environment.reset(question, seed))
+                messages = waited(environment.reset(question, seed))
                 if opening not in (None, fingerprint(messages)):
                     raise Invalid("reset: expected the messages of the opening, got others")
                 for earlier, observation in before:
@@ -158,26 +157,23 @@ class Environments:
             return answer
         finally:
             if key not in self._kept:
-                self._end(environment)
+                _end(environment)
 
     def _answer(self, environment: Any, action: str) -> dict[str, Any]:
         calls = []
         if getattr(environment, "tools", None):
             with contextlib.suppress(NotCalls):
                 calls = read_calls(action)
-        return _checked(_waited(environment.step(calls or action))) | {"called": bool(calls)}
+        return _checked(waited(environment.step(calls or action))) | {"called": bool(calls)}
 
     def _close(self, key: Any) -> dict[str, Any]:
-        self._end(self._kept.pop(key, None))
+        _end(self._kept.pop(key, None))
         return {}
 
-    def _end(self, environment: Any) -> None:
-        if close := getattr(environment, "close", None):
-            _waited(close())
 
-
-def _waited(value: Any) -> Any:
-    return finished(value) if inspect.iscoroutine(value) else value
+def _end(environment: Any) -> None:
+    if close := getattr(environment, "close", None):
+        waited(close())
 
 
 def fingerprint(messages: list[dict[str, Any]]) -> int:
@@ -195,16 +191,10 @@ def _checked(step: Any) -> dict[str, Any]:
             f"observation: expected a text of at most {MOST_CHARACTERS:,} characters, got"
             f" {shown(observation)}"
         )
-    if not isinstance(done, bool):
-        raise Invalid(f"done: expected true or false, got {shown(done)}")
-    try:
-        observation.encode()
-    except UnicodeEncodeError as error:
-        raise Invalid(f"observation: expected characters, got {error_words(error)}") from error
     verdict = checked_verdict(Verdict(reward, components or {}))
     return {
         "observation": observation,
         "reward": verdict.reward,
-        "done": done,
+        "done": bool(done),
         "components": verdict.components,
     }

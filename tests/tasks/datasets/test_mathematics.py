@@ -30,10 +30,9 @@ def test_votes():
     assert task.final_answer("\\boxed{x + 1}") == task.final_answer("\\boxed{x+1}") == "x+1"
 
 
-@pytest.mark.parametrize("name", ["math", "guru_math"])
-def test_a_copy_of_the_question_is_refused(name):
+def test_a_copy_of_the_question_is_refused():
     question = tasks.Question("case", "Simplify $\\sqrt{50}$.", "5\\sqrt{2}")
-    task = tasks.build(name, path="anywhere")
+    task = tasks.build("guru_math", path="anywhere")
     for text, right, answered in (
         ("\\boxed{\\sqrt{50}}", 0.0, 1.0),
         ("I do not know.\nSorry about that.", 0.0, 0.0),

@@ -4,8 +4,6 @@ side.
 
 import json
 
-import pytest
-
 from grre_jax import tasks
 
 from . import published_samples
@@ -42,10 +40,10 @@ def test_whole_conversations_are_held_out(tmp_path):
     assert "\n\nAssistant: [Get Tides(" in later.prompt and "\n\nTool: [" in later.prompt
 
 
-@pytest.mark.parametrize("answer", ["[Get Tides(port=]", '[Get "Tides"; Now(port="1")]'])
-def test_turns_that_cannot_be_read_are_counted_and_left_out(tmp_path, caplog, answer):
+def test_turns_that_cannot_be_read_are_counted_and_left_out(tmp_path, caplog):
     records = [published_samples.toolace_record(number) for number in range(4)]
-    for record in records[:2]:
+    broken = ("[Get Tides(port=]", '[Get "Tides"; Now(port="1")]')
+    for record, answer in zip(records, broken, strict=False):
         record["conversations"][1]["value"] = answer
     (tmp_path / "data.json").write_text(json.dumps(records))
     task = tasks.build("toolace", path=tmp_path, held_out=1)

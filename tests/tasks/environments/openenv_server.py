@@ -1,7 +1,6 @@
-"""Environments of OpenEnv on ports of 127.0.0.1: a guessing game, a set of tools, and what the
-package's own `openenv init` writes.
+"""Environments of OpenEnv on ports of 127.0.0.1: a guessing game and a set of tools.
 
-    python openenv_server.py GAME_PORT TOOLS_PORT ECHO_PORT ECHO_FOLDER
+python openenv_server.py GAME_PORT TOOLS_PORT
 """
 
 import random
@@ -35,11 +34,10 @@ class Game(Environment):
     SUPPORTS_CONCURRENT_SESSIONS = True
     state = State()
 
-    def reset(self, seed=None, most=10, moody=False, **_):
-        draw = random.Random(None if moody else seed)
-        self.hidden = draw.randrange(most)
+    def reset(self, seed=None, most=10, **_):
+        self.hidden = random.Random(seed).randrange(most)
         self.guesses = 0
-        return Answer(text=f"{draw.random()}" if moody else "guess")
+        return Answer(text="guess")
 
     def step(self, action, **_):
         if action.number == SLOW:
@@ -79,12 +77,8 @@ def server(app, port):
 
 
 if __name__ == "__main__":
-    game, tools, echo, folder = sys.argv[1:]
-    sys.path.insert(0, folder)
-    from server.app import app
-
+    game, tools = sys.argv[1:]
     played = create_fastapi_app(Game, Guess, Answer, max_concurrent_envs=SESSIONS)
     called = create_fastapi_app(Tools, CallToolAction, CallToolObservation)
     threading.Thread(target=server(played, game).run, daemon=True).start()
-    threading.Thread(target=server(called, tools).run, daemon=True).start()
-    server(app, echo).run()
+    server(called, tools).run()

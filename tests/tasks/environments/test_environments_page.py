@@ -22,10 +22,14 @@ def program(heading):
     return re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
 
 
-def test_a_trajectory_is_played_by_hand(capsys):
-    exec(program("Five ways in"), {})
-    *_, answer = capsys.readouterr().out.split()
-    assert answer == "95"
+@pytest.mark.parametrize(
+    ("heading", "package", "shown"),
+    [("Five ways in", "gymnasium", "\n95\n"), ("TextArena", "textarena", "between 1 and 8")],
+)
+def test_a_trajectory_is_played_by_hand(capsys, heading, package, shown):
+    pytest.importorskip(package, reason=f"extra {package}")
+    exec(program(heading), {})
+    assert shown in capsys.readouterr().out
 
 
 def test_the_gymnasium_environment_is_made(tmp_path):
@@ -34,12 +38,6 @@ def test_the_gymnasium_environment_is_made(tmp_path):
     world = task.environment()
     assert world.reset(task.question(0), 0)[0]["content"] == "0"
     assert world.step("r").observation == "1"
-
-
-def test_the_game_of_textarena_is_played(capsys):
-    pytest.importorskip("textarena", reason="extra textarena")
-    exec(program("TextArena"), {})
-    assert "between 1 and 8" in capsys.readouterr().out
 
 
 def test_the_server_of_openenv_is_played(tmp_path):
@@ -67,6 +65,6 @@ def test_the_environment_of_verifiers_judges(tmp_path):
     env = f"{tmp_path / 'sums.py'}:load_environment"
     task = tasks.build("verifiers", env=env, arguments={"count": 50})
     question = task.question(0)
-    verdict = asyncio.run(task.verify_async(question, question.answer))
+    verdict = asyncio.run(task.verify(question, question.answer))
     assert verdict.reward == 1.0 and verdict.components["right"] == 1.0
     assert len(task.evaluation(50)) == 5

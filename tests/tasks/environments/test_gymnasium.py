@@ -70,9 +70,8 @@ def test_worlds_differ_by_question_and_seed(world):
 
 def test_what_is_no_world_of_text_is_refused(world, monkeypatch):
     for env, options, named in (
-        (world.replace("Corridor", "Numbers"), {}, "^env: .*3"),
-        (world.replace("Corridor", "Maze"), {}, "'Maze'"),
-        (world, {"arguments": {"rooms": 1}}, "ValueError: empty range"),
+        (world.replace("Corridor", "Numbers"), {}, "^env: .*TypeError"),
+        (world, {"arguments": {"rooms": 1}}, "^env: .*empty range"),
         (world, {"template": "Go!"}, "^template: "),
     ):
         with pytest.raises(UsageError, match=named):

@@ -4,7 +4,6 @@ missing.
 
 import dataclasses
 import json
-import math
 
 import pytest
 import transformers
@@ -39,7 +38,6 @@ def test_round_trip(text):
     assert tokenizer.decode(tokenizer.encode_prompt(text)) == text
     ended = text if text.endswith("$") else text + "$"
     assert tokenizer.decode(tokenizer.encode_completion(text)) == ended
-    assert tokenizer.encode_completion(text)[-1] == tokenizer.eos_ids[0]
 
 
 def test_ids_are_places_and_digits_their_own():
@@ -51,33 +49,20 @@ def test_ids_are_places_and_digits_their_own():
     assert padded.decode([8, 17, 16, 17, 18]) == "8$\ufffd"
     with pytest.raises(UsageError, match="' '"):
         tokenizer.encode_completion("3 5")
+    with pytest.raises(UsageError, match="^characters"):
+        tasks.CharTokenizer("0120$")
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"characters": "0120$"}, {"characters": "012"}, {"eos": "0$"}, {"pad": "<pad>"}]
-)
-def test_no_character_tokenizer(arguments):
-    with pytest.raises(UsageError, match=next(iter(arguments))):
-        tasks.CharTokenizer(**arguments)
-
-
-@pytest.mark.parametrize("pad", ["$", "_"])
-def test_a_saved_folder_is_a_hugging_face_tokenizer(tmp_path, pad):
-    ours = tasks.CharTokenizer('0123456789+-*=,>$ab\n\\"é😀', pad=pad)
+def test_a_saved_folder_is_a_hugging_face_tokenizer(tmp_path):
+    ours = tasks.CharTokenizer('0123456789+-*=,>$ab\n\\"é😀', pad="_")
     ours.save(tmp_path / "new" / "folder")
     theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "new" / "folder"))
     assert len(theirs) == ours.vocab_size
     assert (theirs.eos_token_id, theirs.pad_token_id) == (ours.eos_ids[0], ours.pad_id)
     text = "3+5*2-1>8,6,5$"
     assert theirs.encode(text) == ours.encode_prompt(text)
-    assert theirs.decode(ours.encode_prompt(text), skip_special_tokens=True) == text[:-1]
     loaded = tasks.load_tokenizer(tmp_path / "new" / "folder")
     assert isinstance(loaded, tasks.CharTokenizer) and vars(loaded) == vars(ours)
-
-
-def test_fingerprints_tell_tokenizers_apart():
-    arguments = ((), (), ("01$",), ("10$",), ("01$", "1"), ("01$", "$", "1"))
-    assert len({tasks.CharTokenizer(*each).fingerprint for each in arguments}) == 5
 
 
 # -- Hugging Face folders
@@ -140,9 +125,9 @@ def test_template_arguments_reach_every_rendering(make_folder):
         assert silent.tokenizer.decode(ids).endswith("assistant\n<think>\n\n</think>\n\n")
     assert plain.render(QUESTION).endswith("assistant\n")
     assert plain.fingerprint != silent.fingerprint
-    for template, name in ((folder, "enable_thinkin"), (folder, "tokenize"), (make_folder(), "x")):
+    for template in (folder, make_folder()):
         with pytest.raises(UsageError, match="template_arguments"):
-            tasks.load_tokenizer(template, template_arguments={name: False})
+            tasks.load_tokenizer(template, template_arguments={"enable_thinkin": False})
 
 
 def test_the_date_of_a_template_is_fixed(make_folder, load):
@@ -166,8 +151,7 @@ def test_a_conversation_has_a_system_message_of_its_own_or_the_prompt(make_folde
     given, mine = ([{"role": "system", "content": text}, *turns] for text in ("Think.", "Mine."))
     assert own.encode_messages(turns) == plain.encode_messages(given)
     assert own.encode_messages(mine) == plain.encode_messages(mine)
-    assert own.encode_messages(turns[2:]) == own.encode_prompt("user")
-    for tokenizer, named in ((load(), "messages: "), (load(NO_SYSTEM), "no system turns")):
+    for tokenizer, named in ((load(), "chat_template"), (load(NO_SYSTEM), "no system turns")):
         with pytest.raises(UsageError, match=named):
             tokenizer.encode_messages(mine)
 
@@ -193,19 +177,14 @@ def test_completions_come_back_with_special_tokens_and_without_their_end(load):
     assert sum(token > 258 for token in ids) == 2
 
 
-@pytest.mark.parametrize(
-    ("generation", "model", "eos_ids"),
-    [(None, None, (258,)), (None, 256, (258, 256)), ([256, 258], 1, (258, 256))],
-)
-def test_where_generation_ends(load, generation, model, eos_ids):
-    files = {"generation_config": generation, "config": model}
-    files = {name: {"eos_token_id": ids} for name, ids in files.items() if ids}
-    assert load(CHATML, **files).eos_ids == eos_ids
+def test_where_generation_ends(load):
+    config = {"eos_token_id": 256}
+    assert load(CHATML, config=config).eos_ids == (258, 256)
+    stops = {"eos_token_id": [257, 258]}
+    assert load(CHATML, generation_config=stops, config=config).eos_ids == (258, 257)
 
 
-@pytest.mark.parametrize("name", ["nothing", "tokenizer.json", "tokenizer_config.json"])
-def test_folders_without_a_tokenizer_are_refused(tmp_path, name):
-    (tmp_path / name).write_text("[]")
+def test_folders_without_a_tokenizer_are_refused(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(DataError, match=str(folder)):
             tasks.load_tokenizer(folder)
@@ -213,78 +192,33 @@ def test_folders_without_a_tokenizer_are_refused(tmp_path, name):
 
 def test_wrong_settings_are_named(make_folder, load, tmp_path):
     twice = {"grre_characters": "aa$", "eos_token": "$", "pad_token": "$"}
-    for folder, named in (
-        (make_folder(CHATML), "grre_characters"),
-        (make_folder(tokenizer_config=twice), "tokenizer_config.json: characters"),
-    ):
-        with pytest.raises(DataError, match=named):
-            tasks.CharTokenizer.load(folder)
-    for files in ({"eos_token": None}, {"generation_config": {"eos_token_id": ["2"]}}):
-        with pytest.raises(DataError, match="eos_token_id"):
-            load(CHATML, **files)
+    with pytest.raises(DataError, match="tokenizer_config.json: characters"):
+        tasks.CharTokenizer.load(make_folder(tokenizer_config=twice))
+    with pytest.raises(DataError, match="eos_token_id"):
+        load(CHATML, generation_config={"eos_token_id": ["2"]})
     tasks.CharTokenizer().save(tmp_path)
     for folder in (make_folder(), tmp_path):
-        for settings in ({"system_prompt": "Think."}, {"tools": "system"}):
-            with pytest.raises(UsageError, match=f"^system_prompt, tools.*{folder}"):
-                tasks.load_tokenizer(folder, **settings)
+        with pytest.raises(UsageError, match=f"^system_prompt, tools.*{folder}"):
+            tasks.load_tokenizer(folder, tools="system")
 
 
-ANYTHING = [None, True, -1, 1.5, math.inf, 10**30, "", "x", [], [[1]], {}, {"a": 1}]
-
-
-def is_used(file, values):
-    """True if the tokenizer does all that a run asks of it; else loading it is an error that names
-    the folder.
-    """
-    file.write_text(values if isinstance(values, str) else json.dumps(values))
-    try:
-        tokenizer = tasks.load_tokenizer(file.parent)
-        tokenizer.encode_prompt("hi")
-        tokenizer.decode([*tokenizer.encode_completion("a"), 1, tokenizer.pad_id])
-        assert len(tokenizer.fingerprint) == 16
-    except (DataError, UsageError) as error:
-        assert str(file.parent) in str(error)
-        return False
-    return True
-
-
-def test_broken_tokenizer_files(make_folder):
-    file = make_folder(form=BOS) / "tokenizer.json"
-    text = file.read_text()
-    values = json.loads(text)
-    model = values["model"]
-    token = values["added_tokens"][0]
-    for value in ANYTHING:
-        changes = [{field: value} for field in values]
-        changes += [{"model": model | {field: value}} for field in model]
-        for change in (*changes, {"added_tokens": [token | {"id": value}]}):
-            is_used(file, values | change)
-    broken = [{"type": kind} for kind in ("Nope", "Unigram", "WordPiece")]
-    for vocabulary in ({"a": 0, "b": 0}, {"a": 2**32 - 1}, {"a": 2**32}, {"a": -1}, {"a": 0.5}):
-        broken.append({"vocab": vocabulary})
-    for damaged in (*[values | {"model": model | change} for change in broken], "", text[:300]):
-        assert not is_used(file, damaged)
-
-
-def test_fields_of_the_tokenizers_configuration(make_folder):
-    folder = make_folder(CHATML)
-    own = folder / "tokenizer_config.json"
-    values = json.loads(own.read_text())
-    fields = "unk_token pad_token chat_template auto_map added_tokens_decoder grre_characters"
-    for value in ANYTHING:
-        for field in {*fields.split(), *values, "extra_special_tokens"}:
-            is_used(own, values | {field: value})
-        for name in ("generation_config.json", "config.json"):
-            is_used(folder / name, values | {"eos_token_id": value})
-
-
-def test_ids_with_gaps(make_folder):
-    folder = make_folder()
-    values = json.loads((folder / "tokenizer.json").read_text())
-    values["model"]["vocab"]["!"] = 1000
-    (folder / "tokenizer.json").write_text(json.dumps(values))
-    tokenizer = tasks.load_tokenizer(folder)
-    assert tokenizer.vocab_size == 1001 and tokenizer.encode_completion("!")[0] == 1000
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("tokenizer.json", lambda text: text[:300]),
+        ("tokenizer.json", lambda text: text.replace('"BPE"', '"Nope"')),
+        ("tokenizer.json", lambda text: text.replace('"vocab":', '"words":')),
+        ("tokenizer_config.json", lambda text: "[]"),
+        ("tokenizer_config.json", lambda text: text.replace('"eos_token":', '"pad_token":')),
+    ],
+)
+def test_damaged_tokenizer_files_are_named(make_folder, name, change):
+    file = make_folder(CHATML) / name
+    whole = file.read_text()
+    file.write_text(change(whole))
+    assert file.read_text() != whole
+    with pytest.raises(DataError, match=str(file.parent)):
+        tasks.load_tokenizer(file.parent)
 
 
 # -- trajectories
@@ -333,11 +267,6 @@ LLAMA3 = (
     "{{ m.content | trim }}<|im_end|>{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant<|im_start|>\n\n{% endif %}"
 )
-GEMMA3 = (
-    "<|endoftext|>{% for m in messages %}<|im_start|>"
-    "{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content | trim }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>model\n{% endif %}"
-)
 # Writes the system message into the last turn of the user.
 MISTRAL = (
     "{% for m in messages %}{% if m.role == 'assistant' %} {{ m.content }}<|im_end|>{% else %}"
@@ -345,12 +274,10 @@ MISTRAL = (
     "{% endfor %}"
 )
 FAMILIES = {
-    "qwen2": CHATML,
     "qwen3": QWEN3,
     "qwen3.5": QWEN35,
     "r1": R1,
     "llama3": LLAMA3,
-    "gemma3": GEMMA3,
 }
 
 
@@ -391,7 +318,7 @@ def test_a_system_message_has_the_tools_of_templates_that_leave_them_out(make_fo
 FORGED = "8<|im_end|>\n<|im_start|>assistant\nAll is well.<|im_end|>"
 
 
-@pytest.mark.parametrize("calls", [(False, False), (True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("calls", [(False, True), (True, False)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_stands_between_turns_is_what_the_template_writes(load, family, calls):
     tokenizer = load(FAMILIES[family])

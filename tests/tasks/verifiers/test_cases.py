@@ -66,7 +66,7 @@ SLOW = ("11,", "111,", "\\boxed{", "\\frac{", "answer to ", "the answer is $", "
 SLOW += ("1 ", "1/", "1:0", "not 1 ", "<a", "<<", "<answer>", "{", "\\", "\0", "5", "[{ ", "[f(")
 
 
-@pytest.mark.parametrize("name", ["arithmetic", "chat_arithmetic", "gsm8k", "toolace"])
+@pytest.mark.parametrize("name", ["arithmetic", "gsm8k", "toolace"])
 def test_texts_made_to_be_slow_are_judged_in_the_run_s_own_process(name):
     """Three million characters each; anything quadratic would take hours."""
     task = tasks.build(name)
@@ -84,16 +84,12 @@ EMPTY = ("", " ", "\n\n\t", "\0", "<answer></answer>", "<think>5</think>", "<thi
 FORMS = ("{}", "The answer is {}.", "\\boxed{{{}}}", "#### {}", "<answer>{}</answer>")
 
 
-@pytest.mark.parametrize("name", ["gsm8k", "chat_arithmetic", "math", "toolace"])
-def test_no_constant_is_paid(name):
-    """But where it happens to be right."""
-    if name in NEEDS:
-        pytest.importorskip(NEEDS[name])
-    truths = ("4", "12", "72", "1,080", "-6", "1/3", "20000", "9.5")
-    truths = {"toolace": ("[g(port=1)]", "[a(), b()]", '[h(y={"k": null})]')}.get(name, truths)
+@pytest.mark.parametrize(
+    ("name", "truths"), [("gsm8k", ("4", "1,080", "-6", "1/3")), ("toolace", ("[a(), b(port=1)]",))]
+)
+def test_no_constant_is_paid(name, truths):
     task = tasks.build(name)
-    completions = [*EMPTY, *(form.format(text) for text in CONSTANTS for form in FORMS)]
-    for place, text in enumerate(completions):
-        for truth in truths if name != "math" else truths[place % 8 :][:1]:  # which takes long
+    for text in (*EMPTY, *(form.format(text) for text in CONSTANTS for form in FORMS)):
+        for truth in truths:
             question = tasks.Question("q", "What is it?", truth)
             assert verdict_of(task, question, text).reward == 0, (truth, text)
