@@ -172,9 +172,11 @@ def _resolved(values: dict[str, Any], family: Family) -> Any:
 
 def _constructed(kind: Any, fields: dict[str, Any]) -> Any:
     """Returns the configuration of a class of transformers with these fields, or its error."""
-    # transformers changes objects of rotary fields.
     try:
-        return kind(**copy.deepcopy(fields), **dict.fromkeys(_IDS))
+        # It changes objects of rotary fields, and does so again for a model.
+        resolved = kind(**copy.deepcopy(fields), **dict.fromkeys(_IDS))
+        resolved.standardize_rope_params()
+        return resolved
     except Exception as error:  # it validates values, and computes with them
         return error
 
