@@ -345,9 +345,9 @@ def _check_batch(objective: Objective, batch: Batch, stats: BatchStats | None) -
             f'{objective.name} with denominator="kept" needs the batch to say what was dropped:'
             " pass dropped= from shape_data"
         )
-    if stats and any(
-        name not in stats.gathered for each in objective.gathers for name in each.names
-    ):
+    gathered = {name for statistic in objective.gathers for name in statistic.names}
+    apart = objective.term.separates_experts
+    if stats and (not gathered <= {*stats.gathered} or (apart and stats.expert is None)):
         raise ValueError(
             f"{objective.name} needs more of the global batch than counts: make stats by"
             " batch_stats(batch, objective, logprobs)"

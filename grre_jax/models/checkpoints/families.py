@@ -150,24 +150,24 @@ def _resolved(values: dict[str, Any], family: Family) -> Any:
     )
     mapped = {*OPTIONS.values(), *row.options.values(), row.width}
     mapped |= {"intermediate_size", *config_fields.LAYERED}
-    given = {}
+    fields = {}
     skipped = {*config_fields.HARMLESS, *config_fields.NAMES, *_IDS} - mapped
     for name in sorted((domains.keys() & values.keys()) - skipped):
         default = defaults.get(name)
         others = values[name] != default and bool(values[name] or default)
         if name not in mapped and domains[name] is Any and name in defaults and others:
             raise ConfigError(name, f"{default!r}: this family has no other here", values[name])
-        given[name] = values[name]
-    resolved = _constructed(kind, given)
+        fields[name] = values[name]
+    resolved = _constructed(kind, fields)
     if not isinstance(resolved, Exception):
         return resolved
-    faults = {name: value for name, value in given.items() if name in str(resolved)}
-    for name in () if faults else given:  # at fault are those without which the others are taken
-        others = {other: value for other, value in given.items() if other != name}
+    faults = {name: value for name, value in fields.items() if name in str(resolved)}
+    for name in () if faults else fields:  # at fault are those without which the others are taken
+        others = {other: value for other, value in fields.items() if other != name}
         if not isinstance(_constructed(kind, others), Exception):
-            faults[name] = given[name]
+            faults[name] = fields[name]
     domain = f"what transformers takes ({' '.join(str(resolved).split())})"
-    raise ConfigError(" and ".join(faults) or "fields", domain, faults or given)
+    raise ConfigError(" and ".join(faults) or "fields", domain, faults or fields)
 
 
 def _constructed(kind: Any, fields: dict[str, Any]) -> Any:
