@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from grre_jax.domains import AboveZero, Positive
+from grre_jax.domains import AboveZero, Count
 from grre_jax.models.config import Family
 
 _SCALINGS = ("linear", "llama3", "yarn")
@@ -128,7 +128,7 @@ FAMILIES: dict[Family, Row] = {
         "Exaone4ForCausalLM",
         {"qk_norm": True, "pre_norms": False, "post_norms": True},
         {},
-        {"sliding_window_pattern": Positive | None},
+        {"sliding_window_pattern": Count | None},
         "listed",
         "sliding",
     ),
