@@ -107,11 +107,11 @@ def _print_copy(copy: RolloutReader) -> None:
 
 
 def export(folder: str, path: str) -> None:
-    """Write a folder as one JSONL file.
+    """Write a folder as one JSONL or Parquet file.
 
     Args:
         folder: a rollout folder.
-        path: the file to write.
+        path: the file to write; its ending, .jsonl or .parquet, is its format.
     """
     from grre_jax.rollouts.tools.exchange import exporters
 

@@ -128,6 +128,11 @@ def _family(values: dict[str, Any]) -> Family:
     raise ConfigError("architectures and model_type", f"those of one of {supported}", [named, kind])
 
 
+def _options(row: Row) -> dict[str, str]:
+    """Returns the field of each option of `ModelConfig` that is the value of one."""
+    return OPTIONS | {"intermediate_size": row.width} | row.options
+
+
 def _resolved(values: dict[str, Any], family: Family) -> Any:
     """Returns the configuration of transformers.
 
@@ -148,8 +153,7 @@ def _resolved(values: dict[str, Any], family: Family) -> Any:
         required=config_fields.REQUIRED,
         unsupported=config_fields.UNSUPPORTED,
     )
-    mapped = {*OPTIONS.values(), *row.options.values(), row.width}
-    mapped |= {"intermediate_size", *config_fields.LAYERED}
+    mapped = {*_options(row).values(), "intermediate_size", *config_fields.LAYERED}
     fields = {}
     skipped = {*config_fields.HARMLESS, *config_fields.NAMES, *_IDS} - mapped
     for name in sorted((domains.keys() & values.keys()) - skipped):
@@ -283,7 +287,7 @@ def config_from_dict(
         family = _family(values)
         row = FAMILIES[family]
         resolved = _resolved(values, family)
-        fields = OPTIONS | {"intermediate_size": row.width} | row.options
+        fields = _options(row)
         found = {option: getattr(resolved, field, None) for option, field in fields.items()}
         options = {option: value for option, value in found.items() if value is not None}
         heads = options["num_heads"]
@@ -347,7 +351,7 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
         "dtype": dtype,
         **row.written,
     }
-    for option, field in (OPTIONS | {"intermediate_size": row.width} | row.options).items():
+    for option, field in _options(row).items():
         value = getattr(config, option)
         # Caps are 0 here and null there for none.
         values[field] = None if value == 0 and not isinstance(value, bool) else value

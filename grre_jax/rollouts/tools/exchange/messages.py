@@ -5,7 +5,7 @@ renders.
 import contextlib
 import itertools
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import UsageError
@@ -72,10 +72,10 @@ def _decoded(fields: dict[str, Any], tokenizer: "Tokenizer") -> dict[str, Any]:
     """Returns the texts of a prompt, without the beginning-of-text token that every tokenizer adds
     by itself, and of its completions.
     """
-    size = tokenizer.vocab_size
+    # Tables may have ids as floats.
+    domain = tuple[Annotated[float, f"[0, {tokenizer.vocab_size})"], ...]
     for name in ("prompt_tokens", "tokens"):
-        if not all(0 <= token < size for token in fields[name]):
-            raise ConfigError(name, f"ids below {size}, as the tokenizer has", fields[name])
+        checked(name, domain, fields[name])
     prompt = list(map(int, fields["prompt_tokens"]))
     if prompt[:1] == [getattr(tokenizer, "bos_id", None)]:
         del prompt[0]
