@@ -1,6 +1,6 @@
-"""Seconds from the start of `grre train` to the first update of the embedded default, by part: with
-an empty folder of compiled programs (cold), with the folder that this run left (warm), and of an
-older checkout (before), which keeps no programs and prints no parts.
+"""Seconds from the start of `grre train` to the first update of the embedded default, by part, from
+the times in its log: with an empty folder of compiled programs (cold), with the folder that this
+run left (warm), and of an older checkout (before).
 
     python benchmarks/first_update.py --before OLDER --output FILE
 """
@@ -8,8 +8,8 @@ older checkout (before), which keeps no programs and prints no parts.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -21,38 +21,40 @@ import machine
 import report
 
 from grre_jax.console import make_console
+from grre_jax.reporting import read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = "--warm-start.steps 20 --training.steps 2 --logging.tensorboard false".split()
-PARTS = ("demonstrations", "warm start", "evaluation", "sampling", "training", "preparation")
+# The row that ends each part, by kind and place.
+PARTS = {
+    "preparation, demonstrations, first step of the warm start": ("warm_start", 0),
+    "other steps of the warm start": ("warm_start", -1),
+    "evaluation": ("eval", 0),
+    "sampling and first update": ("train", 0),
+}
 
 
 def seconds_of(name: str) -> Any:
-    """A line of the table: the seconds of a part, empty if the run did not print it."""
-    return lambda record: f"{record[name]:.1f}" if name in record else ""
+    """A line of the table."""
+    return lambda record: f"{record[name]:.1f}"
 
 
-NAMES = ("whole run", "to the first update", *PARTS, "compilation, of these")
-LINES = {name: seconds_of(name) for name in NAMES}
+LINES = {name: seconds_of(name) for name in ("whole run", "to the first update", *PARTS)}
 
 
 def run(name: str, checkout: Path, work: Path, *words: str) -> report.Record:
     """Runs the embedded default in a process of its own; returns its seconds."""
     command = [sys.executable, "-m", "grre_jax", "train", "configs/arithmetic.py", *WORDS, *words]
     command += ["--run-dir", str(work / name)]
-    began = time.monotonic()
+    began = time.time()
     environment = os.environ | {"PYTHONPATH": str(checkout)}
-    done = subprocess.run(
-        command, cwd=checkout, env=environment, capture_output=True, text=True, check=True
-    )
-    record: report.Record = {"name": name, "whole run": time.monotonic() - began}
-    if found := re.search(
-        r"first update after ([\d.]+)s: (.*); compilation ([\d.]+)s", done.stdout
-    ):
-        record["to the first update"] = float(found[1])
-        record["compilation, of these"] = float(found[3])
-        parts = re.findall(r"([a-z ]+) ([\d.]+)s", found[2])
-        record |= {part.strip(): float(seconds) for part, seconds in parts}
+    subprocess.run(command, cwd=checkout, env=environment, capture_output=True, check=True)
+    record: report.Record = {"name": name, "whole run": time.time() - began}
+    rows = read_metrics(work / name)
+    ends = [began, *(rows[kind][place]["time"] for kind, place in PARTS.values())]
+    record["to the first update"] = ends[-1] - began
+    for part, (start, end) in zip(PARTS, itertools.pairwise(ends), strict=True):
+        record[part] = end - start
     return record
 
 

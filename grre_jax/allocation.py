@@ -5,13 +5,13 @@ kernel when they are freed, and the kernel clears every page again in the next s
 third of the time of a training step of 4.0M parameters.
 """
 
-from __future__ import annotations
-
 import ctypes
 import platform
 
 # Of mallopt(3), by glibc's malloc.h.
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
+_TRIM_THRESHOLD = -1
+_TOP_PAD = -2
+_MMAP_MAX = -4
 
 
 def keep_freed_memory() -> bool:

@@ -56,13 +56,12 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str
 
 
 @contextlib.contextmanager
-def progress_bar(total: int, label: str, enabled: bool = True) -> Iterator[Callable[..., None]]:
+def progress_bar(total: int, label: str) -> Iterator[Callable[..., None]]:
     """Shows a bar on a terminal's standard error while the block runs.
 
     Args:
         total: steps to the end.
         label: what is counted.
-        enabled: False shows nothing.
 
     Yields:
         The function that advances the bar, by one or a given number of steps.
@@ -70,9 +69,14 @@ def progress_bar(total: int, label: str, enabled: bool = True) -> Iterator[Calla
     from rich import progress
 
     console = make_console(stderr=True)
-    columns = (progress.TextColumn(label), progress.BarColumn(), progress.MofNCompleteColumn())
-    columns += (progress.TimeRemainingColumn(),)
-    hidden = not (enabled and console.is_terminal)
-    with progress.Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+    with progress.Progress(
+        progress.TextColumn(label),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
         task = bar.add_task("", total=total)
         yield lambda steps=1: bar.advance(task, steps)

@@ -2,8 +2,6 @@
 system.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """JSON files of other programs: reading, and checks of the types and domains of their fields."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -1,7 +1,5 @@
 """Descriptions of the machine, for headers and for published results."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform
@@ -51,7 +49,8 @@ def keep_compiled(folder: str) -> None:
 
 def _instruction_set() -> str:
     """Returns a digest of what the host's processor is and can do."""
-    info, found = Path("/proc/cpuinfo"), [cpu_model(), platform.machine()]
+    info = Path("/proc/cpuinfo")
+    found = [cpu_model(), platform.machine()]
     for line in info.read_text().splitlines() if info.is_file() else ():
         if line.startswith(("flags", "Features")):
             found.append(line)

@@ -3,8 +3,6 @@
 Ray is imported here and where its objects are used, since it is an extra.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import importlib

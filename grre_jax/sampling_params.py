@@ -7,8 +7,6 @@ the stored groups derive from it. `SamplingDistribution.of` has the part that co
 changes the distribution of a token.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """`grre algorithms`: the table of objectives."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -2,8 +2,6 @@
 docstring is the help.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import inspect
@@ -44,9 +42,14 @@ class Processes:
         from grre_jax.parallel import distributed
         from grre_jax.training.runtime.stopping import Stopped
 
-        place = (self.coordinator, self.num_processes, self.process_id)
         try:
-            with distributed.joined(*place, timeout=self.join_timeout, agreed=(Stopped,)):
+            with distributed.joined(
+                self.coordinator,
+                self.num_processes,
+                self.process_id,
+                timeout=self.join_timeout,
+                agreed=(Stopped,),
+            ):
                 work()
         except Stopped as stopped:
             print(f"grre: {stopped}", file=sys.stderr)

@@ -4,8 +4,6 @@ A request that fails ends with one sentence; exit status 2 for usage, 1 for data
 without --debug.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

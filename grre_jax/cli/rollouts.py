@@ -128,7 +128,6 @@ def import_(
     tokenizer: str | None = None,
     system_prompt: str | None = None,
     template_arguments: dict[str, Any] | None = None,
-    template_date: str = "",
     task: str = "",
     contains: tuple[str, ...] = (),
 ) -> None:
@@ -148,7 +147,6 @@ def import_(
             that rows have.
         system_prompt: goes before chat prompts that begin with none, as model.system_prompt.
         template_arguments: variables of the chat template as JSON, as model.template_arguments.
-        template_date: YYYY-MM-DD, as model.template_date.
         task: the task's name, where rows have none.
         contains: benchmark split that the questions come from: gsm8k/test.
     """
@@ -158,14 +156,9 @@ def import_(
     if tokenizer is not None:
         from grre_jax.tasks import load_tokenizer
 
-        loaded = load_tokenizer(
-            tokenizer,
-            system_prompt,
-            template_arguments=template_arguments or {},
-            date=template_date,
-        )
-    elif system_prompt is not None or template_arguments or template_date:
-        raise UsageError("--system-prompt, --template-*: expected --tokenizer beside them")
+        loaded = load_tokenizer(tokenizer, system_prompt, template_arguments=template_arguments)
+    elif system_prompt is not None or template_arguments:
+        raise UsageError("--system-prompt, --template-arguments: expected --tokenizer beside them")
     names = rollouts.import_rows(
         kind, path, folder, mapping=mapping, task=task, contains=contains, tokenizer=loaded
     )

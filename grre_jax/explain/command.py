@@ -1,7 +1,5 @@
 """`grre explain`: prints what a configuration will do."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 import json
@@ -10,7 +8,7 @@ from typing import Any
 
 from grre_jax.console import make_console, make_table
 from grre_jax.errors import UsageError
-from grre_jax.explain.objective_report import objective_report, run_warnings
+from grre_jax.explain.objective_report import objective_report
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.plan import Plan
 
@@ -39,8 +37,6 @@ def run(config: Config, *, steps: int | None = None, as_json: bool = False) -> N
     console = make_console()
     for part in _parts(report):
         console.print(part, markup=False, highlight=False)
-    for sentence in report["warnings"]:
-        console.print(f"Note: {sentence}.", style="yellow", markup=False)
 
 
 def explanation(config: Config, steps: int) -> dict[str, Any]:
@@ -52,7 +48,7 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
 
     Returns:
         "run"; "step", its groups by their origin; "rows" of `stretches`; "placed" on the cluster;
-        "ages", {age: groups}; "objective", of `objective_report`; "warnings".
+        "ages", {age: groups}; "objective", of `objective_report`.
     """
     from grre_jax.training.build import build_objective
     from grre_jax.training.preflight import data_line
@@ -76,7 +72,6 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
         ],
         "ages": ages(plans),
         "objective": objective_report(config, objective, first_stale),
-        "warnings": run_warnings(config, objective, first_stale),
     }
 
 

@@ -10,8 +10,6 @@ Under a mesh each device attends for its own rows, its own heads and its own par
 keys and values are whole along the row.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -105,9 +103,15 @@ def _cudnn(q, k, v, seen_by, seen, limit, scale: float, implementation: Any = "c
     rows, queries, kv, group, dim = q.shape
 
     def attend(q, k, v, seen_by):
-        options = {"mask": seen.mask(seen_by, limit)[:, None], "implementation": implementation}
         grouped = q.reshape(rows, -1, kv * group, dim)
-        out = jax.nn.dot_product_attention(grouped, k, v, scale=scale, **options)
+        out = jax.nn.dot_product_attention(
+            grouped,
+            k,
+            v,
+            mask=seen.mask(seen_by, limit)[:, None],
+            scale=scale,
+            implementation=implementation,
+        )
         return out.reshape(q.shape)
 
     if queries <= CUDNN_BLOCK:
@@ -119,7 +123,8 @@ def _cudnn(q, k, v, seen_by, seen, limit, scale: float, implementation: Any = "c
         return jnp.moveaxis(x.reshape(rows, -1, CUDNN_BLOCK, *x.shape[2:]), 1, 0)
 
     # In float32 outside, so that the blocks' gradients of keys and values are added in float32.
-    keys, values = k.astype(jnp.float32), v.astype(jnp.float32)
+    keys = k.astype(jnp.float32)
+    values = v.astype(jnp.float32)
     out = jax.lax.map(
         jax.checkpoint(lambda x: attend(x[0], keys.astype(k.dtype), values.astype(v.dtype), x[1])),
         # A segment that no key has: the padding of the last block sees nothing.

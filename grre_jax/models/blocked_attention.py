@@ -23,7 +23,8 @@ from grre_jax.models.products import transposed
 
 # Queries per block. Small blocks skip more of what causality hides, large ones make larger
 # products.
-SHORT_BLOCK, LONG_BLOCK = 64, 256
+SHORT_BLOCK = 64
+LONG_BLOCK = 256
 # Long rows: the keys of a block end at most 1/SPANS of the row beyond it.
 SPANS = 8
 ATTENDED = "attended"  # the checkpoint_name of the output of attention
@@ -169,7 +170,8 @@ def blocked_attention(
         [rows, queries, kv, group, dim], in the dtype of `q`.
     """
     block = block or (SHORT_BLOCK if q.shape[1] <= 2 * SPANS * SHORT_BLOCK else LONG_BLOCK)
-    queries, keys = q.shape[1], k.shape[1]
+    queries = q.shape[1]
+    keys = k.shape[1]
     window = None if window is None else jnp.asarray(window, jnp.int32)
     spans = tuple(_spans(queries, keys, block, whole))
     extra = spans[-1].start + spans[-1].blocks * spans[-1].size - queries
@@ -216,7 +218,9 @@ def _starts(span: _Span) -> Integer[Array, " blocks"]:
 
 
 def _forward(q, k, v, seen_by, seen, window, spans, scale, softcap):
-    group, keys, values = q.shape[3], _heads_first(k), _heads_first(v)
+    group = q.shape[3]
+    keys = _heads_first(k)
+    values = _heads_first(v)
 
     def attend(start, span):
         mask = _mask(seen_by, seen, start, span, window, group)
@@ -225,11 +229,13 @@ def _forward(q, k, v, seen_by, seen, window, spans, scale, softcap):
         top = scores.max(-1, keepdims=True)
         weights = jnp.where(mask, jnp.exp(scores - top), 0.0)
         total = jnp.maximum(weights.sum(-1, keepdims=True), 1e-30)
-        weights, own = weights.astype(v.dtype), values[:, :, : span.keys]
+        weights = weights.astype(v.dtype)
+        own = values[:, :, : span.keys]
         out = jnp.einsum("bnmk,bnkd->bnmd", weights, own, preferred_element_type=jnp.float32)
         return _ungroup((out / total).astype(q.dtype), group), (top + jnp.log(total))[..., 0]
 
-    outs, sums = [], []
+    outs = []
+    sums = []
     for span in spans:
         if span.blocks == 1:
             out, total = attend(span.start, span)
@@ -245,12 +251,15 @@ def _forward(q, k, v, seen_by, seen, window, spans, scale, softcap):
 
 def _backward(spans, scale, softcap, residuals, d_out):
     q, k, v, seen_by, seen, window, out, sums = residuals
-    group, keys, values = q.shape[3], _heads_first(k), _heads_first(v)
+    group = q.shape[3]
+    keys = _heads_first(k)
+    values = _heads_first(v)
 
     def gradients(start, total, span):
         mask = _mask(seen_by, seen, start, span, window, group)
         block_q, block_d, block_out = (_block_queries(x, start, span.size) for x in (q, d_out, out))
-        block_k, block_v = keys[:, :, : span.keys], values[:, :, : span.keys]
+        block_k = keys[:, :, : span.keys]
+        block_v = values[:, :, : span.keys]
         delta = block_out.astype(jnp.float32) * block_d.astype(jnp.float32)
         delta = delta.sum(-1, keepdims=True)
         scores = _scores(block_q, block_k, mask, scale, softcap)
@@ -281,7 +290,8 @@ def _backward(spans, scale, softcap, residuals, d_out):
             (d_keys, d_values), d_q = jax.lax.scan(add, (d_keys, d_values), (_starts(span), total))
             d_queries.append(jnp.moveaxis(d_q, 0, 1).reshape(q.shape[0], -1, *q.shape[2:]))
     d_q = jnp.concatenate(d_queries, axis=1)
-    d_k, d_v = _heads_first(d_keys).astype(k.dtype), _heads_first(d_values).astype(v.dtype)
+    d_k = _heads_first(d_keys).astype(k.dtype)
+    d_v = _heads_first(d_values).astype(v.dtype)
     return d_q, d_k, d_v, None, None, None
 
 

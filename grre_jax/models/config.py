@@ -1,7 +1,5 @@
 """The shape of a dense decoder-only transformer, of the families that `Family` names."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
 
@@ -256,6 +254,7 @@ class ModelConfig(Record):
         """Width, features of queries, keys and values, and parameters of a layer's matrices, of
         this many experts.
         """
-        d, q = self.hidden_size, self.num_heads * self.head_dim
+        d = self.hidden_size
+        q = self.num_heads * self.head_dim
         qkv = q + 2 * self.num_kv_heads * self.head_dim
         return d, qkv, d * (qkv + q + 3 * experts * self.intermediate_size + self.num_experts)

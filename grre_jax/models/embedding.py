@@ -6,8 +6,6 @@ all-to-all sends each token's columns to the device of the token. The gradient t
 back, in float32, and needs no reduction over fsdp.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -12,8 +12,6 @@ experts a token on E devices this moves 2 E numbers a token where an all-to-all 
 is 8), its shapes are static, and no routing needs more room than another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -79,7 +77,8 @@ class Router(NamedTuple):
         token, over the tokens of all layers together as in transformers: k if all experts have the
         same load, and as large as the number of experts if a token's first one never changes.
         """
-        load, probability = self.load.sum(0), self.probability.sum(0)
+        load = self.load.sum(0)
+        probability = self.probability.sum(0)
         tokens = jnp.maximum(probability.sum(), 1)  # the probabilities of a token sum to 1
         return load.size * (load / tokens * (probability / tokens)).sum()
 
@@ -288,7 +287,8 @@ def _by_expert(x: Array, w: Array, sizes: Array, form: Callable[[Array], Array])
     """
     if meshes.platform() != "cpu":
         return jax.lax.ragged_dot(x, form(w), sizes)
-    rows, block = x.shape[0], _block_rows(x.shape[0], w.shape[0])
+    rows = x.shape[0]
+    block = _block_rows(x.shape[0], w.shape[0])
     padded = jnp.pad(x, ((0, block), (0, 0)))
     out = jax.eval_shape(form, w[0]).shape[1]
 

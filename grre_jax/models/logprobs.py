@@ -6,8 +6,6 @@ several blocks the tokens that are not scored, prompts and padding, are left out
 Training, rescoring and evaluation use these functions.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -109,7 +107,8 @@ def _local_forward(hidden, head, targets, temperature, scored, block, softcap, n
     these are one block and without a cap. The vocabulary is cut over the mesh axis `axis`, if any.
     """
     block = min(block, head.shape[0])
-    targets, kept = _local_ids(targets, head.shape[0], axis), None
+    targets = _local_ids(targets, head.shape[0], axis)
+    kept = None
     count = None if num_ids is None else _local_ids(num_ids, head.shape[0], axis)
 
     def logits_of(hidden, weight, start):
@@ -119,7 +118,8 @@ def _local_forward(hidden, head, targets, temperature, scored, block, softcap, n
         logits = logits_of(hidden, head, 0)
         top = logits.max(axis=1)
         kept = jnp.exp(logits - top[:, None])
-        total, weighted = kept.sum(axis=1), (kept * logits).sum(axis=1)
+        total = kept.sum(axis=1)
+        weighted = (kept * logits).sum(axis=1)
         chosen = _pick(logits, targets, 0, 0)
     else:
 
@@ -144,7 +144,8 @@ def _local_forward(hidden, head, targets, temperature, scored, block, softcap, n
 
         (top, total, weighted, chosen), _ = _of_scored(sums, scored, hidden, targets)
     if axis is not None:
-        own_top, top = top, jax.lax.pmax(top, axis)
+        own_top = top
+        top = jax.lax.pmax(top, axis)
         scale = jnp.exp(own_top - top)
         sums = (total * scale, weighted * scale, chosen)
         total, weighted, chosen = jax.lax.psum(sums, axis)
@@ -162,7 +163,8 @@ def _local_backward(
     only) and of its rows of the head.
     """
     block = min(block, head.shape[0])
-    targets, g = _local_ids(targets, head.shape[0], axis), g / temperature
+    targets = _local_ids(targets, head.shape[0], axis)
+    g = g / temperature
     count = None if num_ids is None else _local_ids(num_ids, head.shape[0], axis)
 
     def products(hidden, targets, g, weight, start, probability, seen):
@@ -387,7 +389,8 @@ def token_logprobs(
     hidden = _at_sources(hidden, sources).reshape(rows * length, -1)
     predicted = sources != columns
     scored = predicted if scored is None else scored & predicted
-    temperature, softcap = jnp.asarray(temperature, jnp.float32), model.config.logit_softcap
+    temperature = jnp.asarray(temperature, jnp.float32)
+    softcap = model.config.logit_softcap
     logprobs, entropy = head_logprobs(
         hidden,
         model.head_weight(),

@@ -4,8 +4,6 @@ A projection's weight W [in, out] is frozen and used as W + alpha / rank * A @ B
 and B [rank, out] are trained. Training never forms A @ B: its gradient would cost as much as W's.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Literal, get_args
 
@@ -70,8 +68,10 @@ class LoraConfig(Record):
 
 def sizes(config: ModelConfig, projection: str) -> tuple[int, int]:
     """Returns the (in, out) features of a projection ("q", "gate", ...)."""
-    d, f = config.hidden_size, config.intermediate_size
-    q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    d = config.hidden_size
+    f = config.intermediate_size
+    q = config.num_heads * config.head_dim
+    kv = config.num_kv_heads * config.head_dim
     found = {"q": (d, q), "k": (d, kv), "v": (d, kv), "o": (q, d)}
     return (found | {"gate": (d, f), "up": (d, f), "down": (f, d)})[projection]
 
@@ -106,7 +106,8 @@ def initial(config: ModelConfig, lora: LoraConfig, rngs: Any, dtype: Any) -> dic
         [layers, in, rank] and [layers, rank, out] by `parameter_names`; of experts
         [layers, experts, ...].
     """
-    dtype, values = jnp.promote_types(dtype, jnp.float32), {}
+    dtype = jnp.promote_types(dtype, jnp.float32)
+    values = {}
     for name in parameter_names(config, lora):
         *kind, projection, _, half = name.split("_")
         fan_in, fan_out = sizes(config, projection)

@@ -7,8 +7,6 @@ its prompt and itself and not the completions between them. The rule of `Visibil
 within a block, hence no mask is stored; sliding windows count positions.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -206,14 +204,16 @@ def _gradient_kernel(
     """Sums `products` of (q, k, d_out, weights, gradient of the scores) over the blocks visited;
     `refs` are the results and as many sums.
     """
-    results, sums = refs[: len(refs) // 2], refs[len(refs) // 2 :]
+    results = refs[: len(refs) // 2]
+    sums = refs[len(refs) // 2 :]
 
     def start():
         for total in sums:
             total[...] = jnp.zeros_like(total)
 
     def visit():
-        queries, d_block = _flat(q[...]), _flat(d_out[...])
+        queries = _flat(q[...])
+        d_block = _flat(d_out[...])
         scores = _masked(queries, k[...], by[...], of[...], window[0], softcap)
         weights = jnp.exp(scores - _flat(logsum[...]))
         delta = _flat(out[...]).astype(jnp.float32) * d_block.astype(jnp.float32)
@@ -252,7 +252,8 @@ def _call(kernel, name, inputs, results, scratch, visible, window, sizes, interp
     heads, group = inputs[0][1].shape[1:3]
 
     def spec(kind: str, shape: tuple[int, ...]) -> pl.BlockSpec:
-        own, width = (kind in ("keys", "of")) == by_keys, shape[-1]
+        own = (kind in ("keys", "of")) == by_keys
+        width = shape[-1]
 
         def index(row, head, i, j, visits, *_):
             at = i if own else visits[(row * outer + i) * inner + j]
@@ -296,13 +297,15 @@ def _attend(q, k, v, by, of, window, softcap, interpret):
 
 
 def _forward(q, k, v, by, of, window, softcap, interpret):
-    sizes, shape = _sizes(q, k), jax.ShapeDtypeStruct
+    sizes = _sizes(q, k)
+    shape = jax.ShapeDtypeStruct
     m = q.shape[2] * sizes[0]
     scratch = [(m, LANES), (m, LANES), (m, q.shape[-1])]
     inputs = [("queries", q), ("keys", k), ("keys", v), ("by", by), ("of", of)]
     sums = shape((*q.shape[:-1], 1), jnp.float32)
     results = [("queries", shape(q.shape, q.dtype)), ("queries", sums)]
-    visible, name = _visible(by, of, window, sizes), "prefix_attention_fwd"
+    visible = _visible(by, of, window, sizes)
+    name = "prefix_attention_fwd"
     kernel = partial(_forward_kernel, softcap=softcap)
     out, logsum = _call(kernel, name, inputs, results, scratch, visible, window, sizes, interpret)
     # Without its last axis, which would be stored as a whole tile.
@@ -312,7 +315,8 @@ def _forward(q, k, v, by, of, window, softcap, interpret):
 
 def _backward(softcap, interpret, residuals, d_out):
     q, k, v, by, of, window, out, logsum = residuals
-    sizes, dim = _sizes(q, k), q.shape[-1]
+    sizes = _sizes(q, k)
+    dim = q.shape[-1]
     visible = _visible(by, of, window, sizes)
     inputs: list[tuple[str, Any]] = [("queries", q), ("keys", k), ("keys", v)]
     inputs += [("by", by), ("of", of), ("queries", out), ("queries", d_out)]
@@ -329,7 +333,8 @@ def _backward(softcap, interpret, residuals, d_out):
     def of_keys(q, k, d_out, weights, d_scores):
         return [_product(d_scores, q, 0, 0), _product(weights, d_out, 0, 0)]
 
-    rows, columns = [(q.shape[2] * sizes[0], dim)], [(sizes[1], dim)] * 2
+    rows = [(q.shape[2] * sizes[0], dim)]
+    columns = [(sizes[1], dim)] * 2
     (d_q,) = gradients("prefix_attention_dq", of_queries, "queries", [q], rows, visible)
     swapped = visible.swapaxes(1, 2)
     d_kv = gradients("prefix_attention_dkv", of_keys, "keys", [k, v], columns, swapped)

@@ -7,8 +7,6 @@ quarters (360 against 480). A transposed copy of the operand wins most of that b
 backends these are the plain products.
 """
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint

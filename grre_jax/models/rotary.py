@@ -34,7 +34,8 @@ def rope_frequencies(
         return frequency / scaling.factor * stretched + frequency * (1 - stretched)
     # Waves per original length: few are all stretched, many are kept.
     waves = scaling.original_positions * frequency / (2 * math.pi)
-    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    low = scaling.low_freq_factor
+    high = scaling.high_freq_factor
     kept = jnp.clip((waves - low) / (high - low), 0.0, 1.0)
     return frequency * (kept + (1 - kept) / scaling.factor)
 
@@ -47,10 +48,13 @@ def _yarn_ramp(head_dim: int, theta: float, scaling: RopeScaling) -> Float[Array
         wave = scaling.original_positions / (turns * 2 * math.pi)
         return head_dim * math.log(wave) / (2 * math.log(theta))
 
-    first, last = pair(scaling.beta_fast), pair(scaling.beta_slow)
+    first = pair(scaling.beta_fast)
+    last = pair(scaling.beta_slow)
     if scaling.truncate:
-        first, last = math.floor(first), math.ceil(last)
-    first, last = max(first, 0), min(last, head_dim - 1)
+        first = math.floor(first)
+        last = math.ceil(last)
+    first = max(first, 0)
+    last = min(last, head_dim - 1)
     if first == last:
         last += 0.001  # a step, as in transformers
     pairs = jnp.arange(head_dim // 2, dtype=jnp.float32)
@@ -82,7 +86,8 @@ class Rotary:
         def tables(theta, scaling):
             frequencies = rope_frequencies(config.rotary_dim, theta, scaling)
             angle = positions[..., None].astype(jnp.float32) * frequencies
-            cos, sin = jnp.cos(angle), jnp.sin(angle)
+            cos = jnp.cos(angle)
+            sin = jnp.sin(angle)
             if scaling is None or scaling.attention_factor == 1.0:
                 return cos, sin
             return cos * scaling.attention_factor, sin * scaling.attention_factor
@@ -134,10 +139,12 @@ def rotate(
         [..., heads, dim], in the dtype of `x`.
     """
     turned = 2 * cos.shape[-1]
-    cos, sin = cos[..., None, :], sin[..., None, :]
+    cos = cos[..., None, :]
+    sin = sin[..., None, :]
     y = x[..., :turned].astype(jnp.float32)
     if interleaved:
-        a, b = y[..., 0::2], y[..., 1::2]
+        a = y[..., 0::2]
+        b = y[..., 1::2]
         pairs = jnp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1)
         y = pairs.reshape(y.shape).astype(x.dtype)
     else:

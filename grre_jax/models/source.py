@@ -1,9 +1,6 @@
 """The section `model` of a run's configuration."""
 
-from __future__ import annotations
-
 import dataclasses
-import datetime
 from typing import Any, Literal
 
 from grre_jax.domains import AboveZero, ConfigError, Count, Positive, Record
@@ -38,8 +35,6 @@ class ModelSource(Record):
             system message for templates that leave them out.
         template_arguments (a JSON object): variables of the chat template in every rendering, such
             as {"enable_thinking": false} of Qwen3.
-        template_date (YYYY-MM-DD or empty): date that chat templates with strftime_now write;
-            2024-07-26, the default of Llama 3's, if empty.
         lora_rank: train low-rank terms (LoRA) of this rank in place of the weights; 0 trains the
             weights.
         lora_alpha: scale of the LoRA terms, which are multiplied by lora_alpha / lora_rank.
@@ -65,17 +60,12 @@ class ModelSource(Record):
     system_prompt: str | None = None
     tools: Literal["template", "system"] = "template"
     template_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
-    template_date: str = ""
     lora_rank: Count = 0
     lora_alpha: AboveZero = 16.0
     lora_targets: tuple[Target, ...] = TARGETS
     adapter: str = ""
 
     def _validate(self) -> None:
-        try:
-            datetime.datetime.strptime(self.template_date or "2000-01-01", "%Y-%m-%d")
-        except ValueError:
-            raise ConfigError("template_date", "YYYY-MM-DD or empty", self.template_date) from None
         if not self.lora_targets:
             raise ConfigError("lora_targets", "at least one projection", self.lora_targets)
         targets = tuple(name for name in TARGETS if name in self.lora_targets)

@@ -10,8 +10,6 @@ bodies). A block is split at its attention, into `qkv` and `finish`, so that tra
 decoding share the code and differ in their caches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -105,8 +103,11 @@ class Block(nnx.Module):
         dtype: jnp.dtype = jnp.float32,
         stack: tuple[int, ...] = (),
     ):
-        d, hd = config.hidden_size, config.head_dim
-        q, kv, f = config.num_heads * hd, config.num_kv_heads * hd, config.intermediate_size
+        d = config.hidden_size
+        hd = config.head_dim
+        q = config.num_heads * hd
+        kv = config.num_kv_heads * hd
+        f = config.intermediate_size
 
         def matrix(fan_in, fan_out, scale=1.0, lead=()):
             normal = jax.nn.initializers.normal(scale * fan_in**-0.5)
@@ -122,7 +123,8 @@ class Block(nnx.Module):
         out_scale = (2 * config.num_layers) ** -0.5
         one = 0 if config.unit_offset_norms else 1
         if config.pre_norms:
-            self.attn_norm, self.mlp_norm = vector(one, d), vector(one, d)
+            self.attn_norm = vector(one, d)
+            self.mlp_norm = vector(one, d)
         self.qkv_proj = nnx.Param(join_groups(config, matrix(d, q), matrix(d, kv), matrix(d, kv)))
         self.o_proj = nnx.Param(matrix(q, d, scale=out_scale))
         if config.num_experts:
@@ -132,7 +134,8 @@ class Block(nnx.Module):
             self.expert_up_proj = nnx.Param(matrix(d, f, lead=experts))
             self.expert_down_proj = nnx.Param(matrix(f, d, scale=out_scale, lead=experts))
         else:
-            self.gate_proj, self.up_proj = nnx.Param(matrix(d, f)), nnx.Param(matrix(d, f))
+            self.gate_proj = nnx.Param(matrix(d, f))
+            self.up_proj = nnx.Param(matrix(d, f))
             self.down_proj = nnx.Param(matrix(f, d, scale=out_scale))
         if config.qkv_bias:
             self.qkv_bias = vector(0, q + 2 * kv)
@@ -140,9 +143,11 @@ class Block(nnx.Module):
             self.o_bias = vector(0, d)
         if config.qk_norm:
             sizes = (q, kv) if config.whole_qk_norm else (hd, hd)
-            self.q_norm, self.k_norm = vector(one, sizes[0]), vector(one, sizes[1])
+            self.q_norm = vector(one, sizes[0])
+            self.k_norm = vector(one, sizes[1])
         if config.post_norms:
-            self.post_attn_norm, self.post_mlp_norm = vector(one, d), vector(one, d)
+            self.post_attn_norm = vector(one, d)
+            self.post_mlp_norm = vector(one, d)
 
     def _weight(self, name: str, dtype: Any) -> Array:
         return meshes.gathered(getattr(self, name)[...], name, dtype)
@@ -285,7 +290,8 @@ class Block(nnx.Module):
         Returns:
             The block's output, and the routing of its tokens; None without experts.
         """
-        c, shape = self.config, x.shape
+        c = self.config
+        shape = x.shape
         (y,) = self._project(attended.reshape(-1, c.num_heads * c.head_dim), "o")
         if c.attention_out_bias:
             y = y + self.o_bias[...].astype(x.dtype)
@@ -348,14 +354,18 @@ def join_groups(config: ModelConfig, q: Any, k: Any, v: Any) -> Any:
     """Joins query [..., q], key [..., kv] and value [..., kv] features into [..., q + 2 kv], by
     key-value group.
     """
-    lead, kv, hd = q.shape[:-1], config.num_kv_heads, config.head_dim
+    lead = q.shape[:-1]
+    kv = config.num_kv_heads
+    hd = config.head_dim
     parts = [x.reshape(*lead, kv, -1, hd) for x in (q, k, v)]
     return jnp.concatenate(parts, axis=-2).reshape(*lead, -1)
 
 
 def split_groups(config: ModelConfig, qkv: Any) -> tuple[Any, Any, Any]:
     """Splits [..., q + 2 kv] features into those of queries, keys and values."""
-    lead, kv, hd = qkv.shape[:-1], config.num_kv_heads, config.head_dim
+    lead = qkv.shape[:-1]
+    kv = config.num_kv_heads
+    hd = config.head_dim
     grouped = qkv.reshape(*lead, kv, -1, hd)
     parts = (grouped[..., :-2, :], grouped[..., -2, :], grouped[..., -1, :])
     return tuple(x.reshape(*lead, -1) for x in parts)
@@ -418,7 +428,9 @@ class Transformer(nnx.Module):
     ):
         if remat not in REMAT:
             raise ValueError(f"remat must be one of {', '.join(REMAT)}, got {remat!r}")
-        self.config, self.remat, self.unroll = config, remat, unroll
+        self.config = config
+        self.remat = remat
+        self.unroll = unroll
         self.compute_dtype = None if compute_dtype is None else jnp.dtype(compute_dtype)
         self.num_ids: int | None = None
         normal = jax.nn.initializers.normal(config.hidden_size**-0.5)
@@ -545,7 +557,8 @@ class Transformer(nnx.Module):
         self, apply: Callable[..., Any], x: Array, routes: Array | None
     ) -> tuple[Array, Router | None]:
         graph, params = nnx.split(self.layers)
-        config, kept = self.config, REMAT[self.remat]
+        config = self.config
+        kept = REMAT[self.remat]
 
         def body(x, layer, slides, rotates, routes):
             return apply(nnx.merge(graph, layer), x, slides, rotates, routes)

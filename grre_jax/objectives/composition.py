@@ -122,7 +122,8 @@ def shape_data(
     dropped = None
     for part in objective.shaping:
         rewards, left_out = part(x)
-        x, dropped = replace(x, rewards=rewards), _either(dropped, left_out)
+        x = replace(x, rewards=rewards)
+        dropped = _either(dropped, left_out)
     if objective.returns:
         x = _of_turns(objective, x, by_turn)
     shaped = objective.advantage(x)
@@ -140,7 +141,8 @@ def shape_data(
 
 def _of_turns(objective: Objective, x: RewardInputs, lengths: Array | None) -> RewardInputs:
     """Makes a response of each turn, in a group with the same turn of its group's responses."""
-    returns, here = objective.returns(x), jnp.isfinite(x.turn_rewards)
+    returns = objective.returns(x)
+    here = jnp.isfinite(x.turn_rewards)
     numbers = jnp.arange(here.shape[1], dtype=x.groups.segments.dtype)
     segments = x.groups.segments[:, None] * here.shape[1] + numbers
     groups = Groups(segments.reshape(-1), (x.groups.live[:, None] & here).reshape(-1))
@@ -284,7 +286,8 @@ def policy_loss(
     token_penalty = sum(of_tokens, jnp.zeros_like(x.logprobs))
     response_penalty = sum(of_responses, 0.0)
 
-    live, dtype = batch.group_ids >= 0, x.logprobs.dtype
+    live = batch.group_ids >= 0
+    dtype = x.logprobs.dtype
     scale = jnp.where(live, response_scale(objective, batch, stats, dtype), 0)
     scale = jax.lax.stop_gradient(scale)
     token_scale = x.at_tokens(scale)

@@ -145,7 +145,8 @@ def batch_diagnostics(logprobs: Float[Array, "..."], batch: Batch) -> dict[str, 
             sums, jnp.asarray(batch.group_ids) >= 0
         ),
     }
-    ordered, tokens = jnp.sort(jnp.where(mask, log_ratio, jnp.inf)), jnp.sum(mask)
+    ordered = jnp.sort(jnp.where(mask, log_ratio, jnp.inf))
+    tokens = jnp.sum(mask)
     for name, quantile in QUANTILES.items():
         rank = quantile * jnp.maximum(tokens - 1, 0).astype(ordered.dtype)
         low, high = (ordered[rounded(rank).astype(jnp.int32)] for rounded in (jnp.floor, jnp.ceil))
@@ -161,7 +162,8 @@ def _share_that_counts(log_weights: Tokens, chosen: Gate) -> Scalar:
     """
     largest = jnp.max(jnp.where(chosen, log_weights, -jnp.inf), initial=-jnp.inf)
     shifted = log_weights - jnp.where(jnp.isfinite(largest), largest, 0)
-    weights, count = jnp.where(chosen, jnp.exp(shifted), 0), jnp.sum(chosen)
+    weights = jnp.where(chosen, jnp.exp(shifted), 0)
+    count = jnp.sum(chosen)
     share = jnp.sum(weights) ** 2 / jnp.maximum(count * jnp.sum(weights**2), 1e-30)
     return jnp.where(count > 0, share, 1)
 

@@ -157,7 +157,8 @@ class LossInputs:
         """Makes the inputs: log-probs that are 0 where nothing counts, before any arithmetic, so
         that garbage there reaches neither loss nor gradient, and hyperparameters of their dtype.
         """
-        mask, values = live_tokens(batch), objective.hyperparameters.items()
+        mask = live_tokens(batch)
+        values = objective.hyperparameters.items()
         hyperparameters = {name: jnp.asarray(value, logprobs.dtype) for name, value in values}
         return cls(objective, jnp.where(mask, logprobs, 0), mask, batch, stats, hyperparameters)
 

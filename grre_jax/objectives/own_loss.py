@@ -96,7 +96,8 @@ def with_data(objective: Objective) -> Objective:
         ValueError: if it cannot be traced or differentiated, or does not return one value per
             token.
     """
-    own, read = objective.term, set()
+    own = objective.term
+    read = set()
 
     class Recording(LossInputs):
         @property
@@ -108,7 +109,8 @@ def with_data(objective: Objective) -> Objective:
             read.add(name)
             return super()._present(name)
 
-    tokens, responses = jnp.zeros(4), jnp.zeros(2)
+    tokens = jnp.zeros(4)
+    responses = jnp.zeros(2)
     optional = {name: tokens for name in TOKEN_FIELDS if name.endswith("_logprobs")}
     batch = Batch(
         mask=tokens == 0,

@@ -13,8 +13,6 @@ run. `joined` therefore takes the abort signal, so that the last line of the out
 remedy.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os
@@ -187,7 +185,8 @@ def _of_a_peer(error: BaseException) -> bool:
     )
 
 
-_last_line, _status = b"", 1
+_last_line = b""
+_status = 1
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_int)
@@ -212,5 +211,6 @@ def _on_abort(message: str, status: int = 1) -> None:
 def _set_abort_handler(handler: ctypes.c_void_p | None) -> None:
     """Sets what an abort calls; the default, to die, if None."""
     c = ctypes.CDLL(None)
-    c.signal.argtypes, c.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    c.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+    c.signal.restype = ctypes.c_void_p
     c.signal(signal.SIGABRT, handler)

@@ -5,8 +5,6 @@ over `NamedSharding`) does the rest. Programs traced under `use(mesh)` place the
 the same table; without it (one device, a test) nothing is constrained.
 """
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import dataclasses
@@ -258,7 +256,8 @@ def gathered(parameter: Array, name: str, dtype: Any, *, layered: bool = True) -
         dtype: of the product.
         layered: the rule's first axis, the layers, is not in `parameter`.
     """
-    x, mesh = parameter.astype(dtype), current()
+    x = parameter.astype(dtype)
+    mesh = current()
     rule = RULES.get(name)
     if mesh is None or rule is None:
         return x

@@ -5,8 +5,6 @@ Every process calls every function here, in the same order and the same number o
 of one process no function communicates.
 """
 
-from __future__ import annotations
-
 import pickle
 import zlib
 from collections.abc import Callable, Sequence
@@ -60,7 +58,8 @@ def on_first(action: Callable[[], Any]) -> Any:
     """
     if not many():
         return action()
-    result, failure = None, None
+    result = None
+    failure = None
     if is_first():
         try:
             result = action()

@@ -1,7 +1,5 @@
 """A run's train step and calls of the sampler, lowered for arrays that are never allocated."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 from pathlib import Path
@@ -59,7 +57,8 @@ class AbstractRun:
     def lower_step(self) -> jax.stages.Lowered:
         """Returns the train step, lowered for the mesh."""
         settings = self.config.optimizer
-        optimizer, balance = make_optimizer(settings), self.config.training.router_balance
+        optimizer = make_optimizer(settings)
+        balance = self.config.training.router_balance
         step = make_train_step(self.graph, optimizer, settings.schedule(), self.mesh, balance)
         reference = self.state.params if "ref_logprobs" in self.objective.requires else None
         key = jax.eval_shape(lambda: run_key(self.config.seed, Purpose.SHAPE))

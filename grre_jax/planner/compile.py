@@ -5,8 +5,6 @@ abstract arrays: for a named TPU slice by the compiler in the package `libtpu`, 
 machine, or for the devices of this machine. Nothing is executed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import os

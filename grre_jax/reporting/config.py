@@ -1,7 +1,5 @@
 """The configuration's `logging` section."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from grre_jax.domains import Record

@@ -1,9 +1,6 @@
-"""95% intervals of proportions, of means and of the change over a run."""
-
-from __future__ import annotations
+"""95% intervals of proportions and of means."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -85,43 +82,3 @@ class Evaluation:
     value: float
     low: float
     high: float
-
-
-def difference_interval(before: Evaluation, after: Evaluation) -> tuple[float, float]:
-    """Returns the 95% interval of after minus before, from the interval of each; NaN without one.
-
-    R. G. Newcombe, "Interval estimation for the difference between independent proportions",
-    Statistics in Medicine 17 (1998) 873-890, method 10. Evaluations of the same questions make it
-    wider than necessary, not narrower.
-    """
-    difference = after.value - before.value
-    down = math.hypot(after.value - after.low, before.high - before.value)
-    up = math.hypot(after.high - after.value, before.value - before.low)
-    return difference - down, difference + up
-
-
-def outcome(measure: str, evaluations: Sequence[Evaluation]) -> str:
-    """Compares a run's last evaluation with its first.
-
-    Args:
-        measure: "accuracy" or "reward".
-        evaluations: in the order of their steps.
-
-    Returns:
-        A sentence that begins with "better", "WORSE" or "no clear change"; "" without two
-        evaluations that have intervals.
-    """
-    if len(evaluations) < 2:
-        return ""
-    first = evaluations[0]
-    last = evaluations[-1]
-    low, high = difference_interval(first, last)
-    if not math.isfinite(low + high):
-        return ""
-    change = "better" if low > 0 else "WORSE" if high < 0 else "no clear change"
-    form = "{:.1%}".format if measure == "accuracy" else "{:.3g}".format
-    return (
-        f"{change}: held-out {measure} from {form(first.value)} at step {first.step:,} to"
-        f" {form(last.value)} at step {last.step:,} (difference {last.value - first.value:+.3f},"
-        f" 95% interval {low:+.3f} to {high:+.3f})"
-    )

@@ -73,7 +73,8 @@ class TensorBoardLogger:
     def close(self) -> None:
         """Closes the file, which may fail; more closes do nothing."""
         if self._writer is not None:
-            writer, self._writer = self._writer, None
+            writer = self._writer
+            self._writer = None
             with naming(writer.path):
                 writer.close()
 

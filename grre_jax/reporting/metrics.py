@@ -241,7 +241,8 @@ def _decode(line: bytes) -> Row | None:
         not_finite = row.pop("not_finite", {})
         missing = {name: float(not_finite.get(name, "nan")) for name in row if row[name] is None}
         numbers = row | missing | {"kind": 0}
-        step, kind = row["step"], row["kind"]
+        step = row["step"]
+        kind = row["kind"]
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
     whole = isinstance(step, int) and step >= 0 and isinstance(kind, str)

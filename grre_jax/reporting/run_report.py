@@ -95,8 +95,6 @@ def _report(
     files.replace(target / "summary.json", text + "\n")
     _write_page(target / PAGE_NAME, runs)
     print_columns({run["name"]: summary_cells(run["summary"]) for run in runs}, console)
-    for run in runs:
-        console.print(f"{run['name']:<8} {run['summary']['outcome']}", soft_wrap=True)
     console.print(f"page     {target / PAGE_NAME}", soft_wrap=True)
     return target / PAGE_NAME
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from grre_jax.console import make_table
-from grre_jax.reporting.intervals import Evaluation, outcome
+from grre_jax.reporting.intervals import Evaluation
 from grre_jax.reporting.metric_names import described, written
 from grre_jax.reporting.metrics import Metrics, Row, accuracy_known, json_safe, series
 
@@ -33,17 +33,15 @@ def summarise(name: str, folder: str, metrics: Metrics) -> dict[str, Any]:
     """
     train = metrics.get("train", [])
     held_out = metrics.get("eval", [])
-    accuracy = _evaluations(metrics, "accuracy")
-    rewards = _evaluations(metrics, "reward")
     works = {key for row in train for key in row if key.startswith(SECONDS)}
     elapsed = [row.get("elapsed", 0.0) for rows in metrics.values() for row in rows]
     return {
         "name": name,
         "folder": folder,
         "steps": max((row["step"] for row in train), default=0),
-        "accuracy": accuracy,
+        "accuracy": _evaluations(metrics, "accuracy"),
         "greedy_accuracy": _evaluations(metrics, "greedy_accuracy"),
-        "evaluation_reward": rewards,
+        "evaluation_reward": _evaluations(metrics, "reward"),
         "reward_first": _tenth(train, "reward", last=False),
         "reward_last": _tenth(train, "reward"),
         "kl_to_start": _last(held_out, "kl_to_start"),
@@ -54,7 +52,6 @@ def summarise(name: str, folder: str, metrics: Metrics) -> dict[str, Any]:
         "staleness": _staleness(train),
         "verify_failures": _total(train, "verify_failures"),
         "not_finite_steps": sum(None in json_safe(row).values() for row in train),
-        "outcome": outcome("accuracy" if accuracy else "reward", accuracy or rewards),
     }
 
 

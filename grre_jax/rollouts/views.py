@@ -1,7 +1,5 @@
 """Groups of a rollout folder: in tokens of a tokenizer, within the limits of a run, and as text."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -28,7 +26,8 @@ def read_tokenised(reader: rollouts.RolloutReader, index: int, tokenizer: Tokeni
     Raises:
         DataError: the group cannot be tokenised from its text, or cannot be read.
     """
-    group, made_with = reader[index], reader.locate(index)[0].metadata.get("tokenizer")
+    group = reader[index]
+    made_with = reader.locate(index)[0].metadata.get("tokenizer")
     foreign = made_with is not None and made_with != tokenizer.fingerprint
     return tokenised(group, tokenizer) if foreign or not len(group.tokens) else group
 
@@ -96,8 +95,8 @@ def tokenised(group: Group, tokenizer: Tokenizer) -> Group:
         raise DataError(
             f"{who} has observations, or several turns or chat messages, which its text does not"
             " mark, and its tokens are another tokenizer's: import its source again with this"
-            " policy's (grre rollouts import --tokenizer FOLDER, with --system-prompt,"
-            " --template-arguments and --template-date as the run's model.*)"
+            " policy's (grre rollouts import --tokenizer FOLDER, with --system-prompt and"
+            " --template-arguments as the run's model.*)"
         )
     if mark := getattr(tokenizer, "mark_in", lambda _: "")(group.prompt):
         raise DataError(

@@ -1,7 +1,5 @@
 """A call of the sampler on the host: it fills prompt slots and resizes caches between programs."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 
@@ -17,7 +15,8 @@ from grre_jax.sampling.prompt_batch import PromptBatch, bucket, whole
 
 # Once there are SHRINK times fewer completions left than decode slots, and at least LEAST_SLOTS
 # slots, decoding continues in SHRINK times fewer slots.
-SHRINK, LEAST_SLOTS = 4, 8
+SHRINK = 4
+LEAST_SLOTS = 8
 STEPS = 128  # most decode steps between two reports to the host
 FIRST_COLUMNS = 64  # tokens that a slot's KV ring buffer has room for at first
 
@@ -76,7 +75,8 @@ class SamplerCall:
         self._rotary = engine.prompt_rotary(weights.model.config, self.shape.prompt_tokens)
 
     def __iter__(self) -> Iterator[Trace]:
-        free, first = np.ones((self.shape.shards, self.shape.prompt_slots), bool), True
+        free = np.ones((self.shape.shards, self.shape.prompt_slots), bool)
+        first = True
         batch = self.shape.prefill_batch
         while True:
             while (free.any(1) & (self._left > 0)).any():
@@ -98,7 +98,8 @@ class SamplerCall:
                 first,
             )
             yield trace
-            report, first = jax.device_get(report), False
+            report = jax.device_get(report)
+            first = False
             free = np.array(report.free)
             if not report.busy and not (self._left > 0).any():
                 return

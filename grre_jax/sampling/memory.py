@@ -1,7 +1,5 @@
 """Memory of a call of the sampler by arithmetic: completions that fit a device side by side."""
 
-from __future__ import annotations
-
 import os
 
 import jax

@@ -1,7 +1,5 @@
 """The prompts of a sampler call, validated and laid out for its programs."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from functools import partial

@@ -11,8 +11,6 @@ on the order of refilling, or on the number of devices. In bfloat16 it can: how 
 rounded depends on its number of rows, and rounding that is this coarse changes tokens.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -184,11 +182,13 @@ def cut_at_stops(
     if not stop:
         return samples
     stops = StopStrings(stop, decode)
-    lengths, reasons = np.array(samples.lengths), np.array(samples.finish_reasons)
+    lengths = np.array(samples.lengths)
+    reasons = np.array(samples.finish_reasons)
     for at in np.ndindex(lengths.shape):
         kept = stops.kept(samples.tokens[at][: lengths[at]])
         if kept is not None:
-            lengths[at], reasons[at] = kept, FINISH_STOP
+            lengths[at] = kept
+            reasons[at] = FINISH_STOP
     live = np.arange(samples.tokens.shape[-1]) < lengths[..., None]
     cut = {"lengths": lengths, "finish_reasons": reasons}
     for name in ("tokens", *(f"{score}_logprobs" for score in SCORES)):
@@ -222,7 +222,8 @@ def _no_samples(
 @partial(jax.jit, donate_argnums=0)
 def _collected(out: Samples, trace: Trace) -> Samples:
     """Writes the trace's draws to their completions."""
-    prompts, time = out.tokens.shape[1], out.tokens.shape[3]
+    prompts = out.tokens.shape[1]
+    time = out.tokens.shape[3]
 
     def one(out, integers, scores, routes):
         tokens, prompt, sample, index, code = (integers[:, i].reshape(-1) for i in range(5))

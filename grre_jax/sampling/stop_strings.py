@@ -5,8 +5,6 @@ another. The completion keeps the tokens up to and including the one that comple
 string (they were drawn, and their log-probs remain valid); its text ends before the stop string.
 """
 
-from __future__ import annotations
-
 import bisect
 import dataclasses
 from collections.abc import Callable, Sequence

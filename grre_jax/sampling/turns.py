@@ -10,8 +10,6 @@ environment's answers, but not on their order, on the rows beside it or on the n
 its first turn is the completion of `sample`. In bfloat16 rounding depends on the rows.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import itertools
@@ -248,7 +246,8 @@ def _starts(
 ) -> tuple[list[_Start], int]:
     """Returns the openings, checked and with their keys, and the room for a prompt."""
     prompts, lengths = pad_prompts([opening.prompt for opening in openings], prompt_tokens, config)
-    root, starts = np.asarray(jax.random.key_data(of_kind(key))), []
+    root = np.asarray(jax.random.key_data(of_kind(key)))
+    starts = []
     for opening, prompt, length in zip(openings, prompts, lengths, strict=True):
         samples = np.array(opening.samples, np.uint32)
         words: random_streams.Key = (root[:1], root[1:])
@@ -363,7 +362,8 @@ class _Call:
 
     def allocate(self, rows: int, slots: int, prompt_tokens: int, dtype: str) -> None:
         """Divides rows and slots among shards and makes their caches."""
-        mesh, starts = meshes.current(), self.starts
+        mesh = meshes.current()
+        starts = self.starts
         shards = 1 if mesh is None else meshes.row_devices(mesh)
         each = -(-len(starts) // shards)
         most = max(sum(len(start.samples) for start in starts[s::shards]) for s in range(shards))
@@ -371,7 +371,9 @@ class _Call:
         # Enough that prompts whose last samples still run do not keep others waiting.
         prompts = min(each, slots, -(-4 * slots * each // most))
         self.rows = rows
-        self.gathered, self.start, self.caches = (0, 0), 0, []
+        self.gathered = (0, 0)
+        self.start = 0
+        self.caches = []
         self.shards = [
             _Shard(collections.deque(starts[s::shards]), list(range(slots)), list(range(prompts)))
             for s in range(shards)
@@ -401,12 +403,14 @@ class _Call:
 
     def _answers(self) -> Iterator[Trajectory]:
         """Takes the answers that have come; yields the trajectories that they end."""
-        asked, self.waiting = self.waiting, []
+        asked = self.waiting
+        self.waiting = []
         for future, shard, running in asked:
             if not (self.wait or future.done()):
                 self.waiting.append((future, shard, running))
                 continue
-            answer, reason = future.result(), ""
+            answer = future.result()
+            reason = ""
             if answer is None:
                 reason = "done"
             elif len(running.turns) == self.limits.turns:
@@ -423,7 +427,8 @@ class _Call:
                 shard.ready.append(running)
 
     def _checked(self, running: _Running, tokens: Sequence[int]) -> list[int]:
-        found, vocab = np.asarray(tokens), self.config.vocab_size
+        found = np.asarray(tokens)
+        vocab = self.config.vocab_size
         if found.size and not (
             found.dtype.kind in "iu" and found.min() >= 0 and found.max() < vocab
         ):
@@ -439,10 +444,13 @@ class _Call:
         for some in self._together(new):
             shape = (len(some), len(some[0]))
             tokens = np.zeros((*shape, self.prompts[0].tokens), np.int32)
-            lengths, slots = np.zeros(shape, np.int32), np.full(shape, NONE, np.int32)
+            lengths = np.zeros(shape, np.int32)
+            slots = np.full(shape, NONE, np.int32)
             for at, start in _entries(some):
                 stored = start.prompt[:-1]
-                tokens[at][: len(stored)], lengths[at], slots[at] = stored, len(stored), start.slot
+                tokens[at][: len(stored)] = stored
+                lengths[at] = len(stored)
+                slots[at] = start.slot
             self.prompts = programs.prefill_prompts(
                 self.weights, self.prompts, tokens, lengths, slots
             )
@@ -479,15 +487,18 @@ class _Call:
     def _decode(self) -> tuple[Array, Array]:
         """Decodes some steps; returns what was drawn, on the device."""
         running = [shard.rows for shard in self.shards]
-        most, width = max(map(len, running)), self.rows
+        most = max(map(len, running))
+        width = self.rows
         while width >= LEAST_SLOTS and most <= width // SHRINK:
             width //= SHRINK  # a step of many rows costs as much if few of them still decode
         steps = min(STEPS, bucket(self.params.max_new_tokens))
         self._make_room(max(r.filled for r in itertools.chain(*running)) + steps)
-        room, shape = ROOM * steps, (width, self.own[0].tokens)
+        room = ROOM * steps
+        shape = (width, self.own[0].tokens)
         afresh = shape != self.gathered or self.start + steps > room
         if afresh:
-            self.gathered, self.start = shape, 0
+            self.gathered = shape
+            self.start = 0
             for r in itertools.chain(*running):
                 r.row = NONE
         new = [_seated(some, width, self.start) for some in running]
@@ -535,10 +546,14 @@ class _Call:
         keys = np.zeros((*shape, KEY_WORDS), np.uint32)
         slot[:] = NONE
         for at, r in _entries(chosen):
-            slot[at], prompt_slot[at], filled[at] = r.slot, r.start.slot, r.filled
-            before[at], keys[at] = len(r.start.prompt) - 1, r.words
+            slot[at] = r.slot
+            prompt_slot[at] = r.start.slot
+            filled[at] = r.filled
+            before[at] = len(r.start.prompt) - 1
+            keys[at] = r.words
             token[at] = r.tokens[-1] if r.tokens else r.start.prompt[-1]
-            in_turn, joined[at] = len(r.tokens) - r.turn_start, r.joined
+            in_turn = len(r.tokens) - r.turn_start
+            joined[at] = r.joined
             room = self.limits.tokens - len(r.tokens)
             allowed[at] = min(self.params.max_new_tokens - in_turn, room)
         return programs.Rows(slot, prompt_slot, before, filled, token, allowed, joined, keys)
@@ -547,7 +562,8 @@ class _Call:
         """Appends what was drawn, and asks for the answers to turns that ended."""
         self.start += int((integers[:, 1] != NONE).any((1, 2)).sum())
         for s, shard in enumerate(self.shards):
-            decoded, shard.rows = shard.rows, []
+            decoded = shard.rows
+            shard.rows = []
             for running in decoded:
                 i = running.row
                 tokens, codes = integers[:, :, s, i].T
@@ -570,8 +586,10 @@ class _Call:
                 running.row = NONE
                 running.turns.append(Turn(start, len(running.tokens), bool(code == STOPPED)))
                 turn = len(running.turns) - 1
-                asked = running.start.address, running.sample, turn, running.tokens[start:]
-                self.waiting.append((self.respond(*asked), shard, running))
+                answer = self.respond(
+                    running.start.address, running.sample, turn, running.tokens[start:]
+                )
+                self.waiting.append((answer, shard, running))
 
 
 def _seated(running: list[_Running], width: int, start: int) -> list[_Running]:
@@ -579,7 +597,8 @@ def _seated(running: list[_Running], width: int, start: int) -> list[_Running]:
     free = sorted(set(range(width)) - {r.row for r in running})
     new = [r for r in running if r.row == NONE]
     for r, row in zip(new, free, strict=False):
-        r.row, r.joined = row, start
+        r.row = row
+        r.joined = start
     return new
 
 

@@ -1,7 +1,5 @@
 """Files that are written whole or not at all, and their digests."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

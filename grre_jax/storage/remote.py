@@ -6,8 +6,6 @@ enters them. An object exists whole or not at all, so readers find what is enter
 a store has one writer.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -5,8 +5,6 @@ failures are those of processes on one machine. Ray restarts a judge whose node 
 and repeats what it was asked.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The configuration's `task` section."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

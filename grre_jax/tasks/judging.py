@@ -7,8 +7,6 @@ or what it returns is not a verdict ("invalid": a reward or component that is no
 correctness that is not 0 or 1). The first two need processes of their own (`pool`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

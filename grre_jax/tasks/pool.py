@@ -10,8 +10,6 @@ concurrent.futures and multiprocessing.Pool have no time limit and break with th
 and its limit follows the wall clock.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

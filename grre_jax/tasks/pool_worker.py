@@ -2,8 +2,6 @@
 steps environments, one at a time, until the pool lets go of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

@@ -1,7 +1,5 @@
 """Names by which data sets say what made them."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 

@@ -21,8 +21,6 @@ Of several functions each reward is a component under the function's name, and t
 weighted sum over those that apply.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import re

@@ -1,7 +1,5 @@
 """The parts of a run, built from its configuration: task, tokenizer, model, objective and mesh."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Sequence
@@ -229,13 +227,10 @@ def build_tokenizer(config: Config, task: tasks.Task) -> tasks.Tokenizer:
             model.system_prompt,
             model.tools,
             model.template_arguments,
-            model.template_date,
         )
-    if value := config.model.template_arguments or config.model.template_date:
-        raise UsageError(
-            "model.template_arguments, model.template_date: expected empty for a new model, which"
-            f" has no chat template, got {value!r}. Leave them out."
-        )
+    if value := config.model.template_arguments:
+        domain = "empty for a new model, which has no chat template"
+        raise ConfigError("model.template_arguments", domain, value)
     tokenizer = getattr(task, "tokenizer", None)
     if tokenizer is None:
         raise UsageError(

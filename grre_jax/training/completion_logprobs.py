@@ -2,8 +2,6 @@
 ranking by likelihood.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
@@ -22,7 +20,8 @@ from grre_jax.training.data.pack import BatchShape, PackedBatch, pack
 
 # Tokens of a packed row: the cost of attention grows with their square. Rows have 64, 128, 256 or
 # 512 tokens, or a multiple of 512, so that data of any lengths compiles few programs.
-LEAST_ROW_TOKENS, ROW_TOKENS = 64, 512
+LEAST_ROW_TOKENS = 64
+ROW_TOKENS = 512
 TOKENS_PER_CALL = 2048  # enough to keep products large; more only needs memory
 
 
@@ -136,7 +135,9 @@ def _by_group(
     # A response's tokens are in one row and in order; responses are numbered in the order of the
     # groups.
     order = np.argsort(np.where(mask, owner, np.iinfo(np.int32).max), kind="stable")
-    values, at, results = scores[order[: int(mask.sum())]], 0, []
+    values = scores[order[: int(mask.sum())]]
+    at = 0
+    results = []
     for group in groups:
         generated = group.mask.astype(bool)
         found = np.zeros(len(group.tokens), np.float32)

@@ -2,8 +2,6 @@
 benchmark splits that the policy was trained on.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -48,7 +46,8 @@ def write_model(
         UsageError: `output` exists and is not empty; or the run has no adapter, or no model.path
             that it belongs to.
     """
-    path, name = parts.config.model.path, parts.config.name
+    path = parts.config.model.path
+    name = parts.config.name
     if adapter and not (parts.model.lora and path):
         raise UsageError(
             f"--adapter: expected a run of LoRA terms (model.lora_rank) of a model folder"
@@ -64,9 +63,8 @@ def write_model(
         if not path:
             parts.tokenizer.save(output)
         provenance: dict[str, Any] = {"run": name, "step": step, "contains": sorted(contains)}
-        for field in ("template_arguments", "template_date"):
-            if value := getattr(parts.config.model, field):
-                provenance[field] = value
+        if arguments := parts.config.model.template_arguments:
+            provenance["template_arguments"] = arguments
         files.replace(output / "grre_provenance.json", json.dumps(provenance, indent=2) + "\n")
 
     processes.on_first(complete)

@@ -2,13 +2,11 @@
 policies.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -30,7 +28,6 @@ from grre_jax.training.evaluation.evaluate import (
 )
 from grre_jax.training.preflight import require_best
 from grre_jax.training.runtime.metrics import (
-    Beginning,
     DelayedMetrics,
     FailureBound,
     Stopwatch,
@@ -53,7 +50,6 @@ class Learner:
         start_params: the trained parameters that the run started from.
         stop: of signals.
         console: for the first process.
-        begun: the time since the run's beginning.
     """
 
     parts: build.Parts
@@ -65,10 +61,10 @@ class Learner:
     start_params: Any
     stop: StopRequest
     console: Any
-    begun: Beginning
 
     def __post_init__(self):
-        config, parts = self.parts.config, self.parts
+        config = self.parts.config
+        parts = self.parts
         self.evaluator = make_evaluator(parts, self.graph)
         self.questions = evaluation_questions(config, parts.task, parts.tokenizer)
         self.scores: dict[str, float] = {}  # of the newest evaluation
@@ -88,10 +84,12 @@ class Learner:
             DataError: a step's data is missing or damaged, or a checkpoint cannot be written.
             stopping.Stopped: by SIGTERM or SIGINT, after a checkpoint.
         """
-        steps, first = self.parts.config.training.steps, int(state.step)
+        steps = self.parts.config.training.steps
+        first = int(state.step)
         given = self._given()
-        shown = {"console": self.console, "enabled": processes.is_first()}
-        progress = reporting.TrainingProgress(steps, start_step=first, description="train", **shown)
+        progress = reporting.TrainingProgress(
+            steps, start_step=first, console=self.console, enabled=processes.is_first()
+        )
         prefetcher = Prefetcher(
             lambda step: prepare(step, self.choose, self.parts),
             lambda step: step < steps and self.choose.ready(step),
@@ -100,18 +98,11 @@ class Learner:
             if first < steps and self.parts.config.samples and not self.parts.config.data.mix:
                 # Beside the sampler's programs: a batch without groups has the shapes of every
                 # other one.
-                of_run = (self.parts.shape, self.parts.objective, self.parts.mesh)
-                compiler.enter_context(compiling(step_fn, state, place([], *of_run, first), *given))
+                batch = place([], self.parts.shape, self.parts.objective, self.parts.mesh, first)
+                compiler.enter_context(compiling(step_fn, state, batch, *given))
             if first == 0:
-                with self.begun("evaluation"):
-                    self._evaluate(state, 0, bar)
-
-            def show(step: int, scalars: Mapping[str, float]) -> None:
-                bar.update(step, scalars)
-                if step == first + 1:
-                    bar.message(self.begun.line(scalars))
-
-            pending = DelayedMetrics(self.log, time.monotonic(), show, watch=self.watch)
+                self._evaluate(state, 0, bar)
+            pending = DelayedMetrics(self.log, time.monotonic(), bar.update, watch=self.watch)
             failures = FailureBound(self.parts.config.task.max_failure_share, steps - first)
             # What a verifier that was corrected since then did not judge stops no resumed run.
             sealed_before = len(self.choose.own.source.reader) if self.choose.own else 0
@@ -146,7 +137,8 @@ class Learner:
         """Returns the arguments of a step besides state and batch, on the devices before it is
         called: the transfer guard raises if anything is not.
         """
-        config, mesh = self.parts.config, self.parts.mesh
+        config = self.parts.config
+        mesh = self.parts.mesh
         # KL penalties and similar terms are to the policy that the run started from.
         computed = self.parts.objective.requires - set(config.objective.stored_fields)
         reference = self.start_params if "ref_logprobs" in computed else None
@@ -164,7 +156,8 @@ class Learner:
     ) -> None:
         """Evaluates, saves and stops after `done` steps if it is time."""
         config = self.parts.config
-        last, every = done == config.training.steps, config.evaluation.every
+        last = done == config.training.steps
+        every = config.evaluation.every
         evaluates = last or (every and done % every == 0)
         if evaluates:
             pending.swap(done, None)

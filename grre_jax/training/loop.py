@@ -2,8 +2,6 @@
 checkpoints and a log.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json
@@ -35,7 +33,6 @@ from grre_jax.training.data.sources import open_folders, record_folders, trainin
 from grre_jax.training.export import write_model
 from grre_jax.training.learner import Learner
 from grre_jax.training.preflight import check, header
-from grre_jax.training.runtime.metrics import Beginning
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.step import make_train_step
 from grre_jax.training.warm_start import warm_start
@@ -70,7 +67,6 @@ def train(
         DataError: a file that is missing or damaged.
         Stopped: after SIGTERM or SIGINT, once a checkpoint is saved.
     """
-    begun = Beginning()
     first = processes.is_first()
     console = console if console and first else make_console(quiet=not first)
     hosts = config.cluster.learner.hosts
@@ -80,15 +76,13 @@ def train(
         if hosts:
             ray_learner.train(config, _run, resume=resume, overwrite=overwrite)
         else:
-            _run(ray, config, resume, overwrite, console, begun)
+            _run(ray, config, resume, overwrite, console)
     return config.folder
 
 
-def _run(
-    ray: Any, config: Config, resume: bool, overwrite: bool, console: Any, begun: Beginning
-) -> None:
+def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) -> None:
     """Runs a configuration in this process; see `train`."""
-    with mirror.opened(config.location) as mirrored, begun, contextlib.ExitStack() as stack:
+    with mirror.opened(config.location) as mirrored, contextlib.ExitStack() as stack:
         # ---- checks, before the folder is changed
         folder = config.folder
         parts = build.build(config)
@@ -133,7 +127,7 @@ def _run(
         else:
             if config.warm_start.steps:
                 training_state.release(state.opt_state)  # the warm start has its own
-                warmed = warm_start(parts, graph, state.params, folder, log, stop, console, begun)
+                warmed = warm_start(parts, graph, state.params, folder, log, stop, console)
                 state = training_state.fresh(warmed, optimizer, parts.mesh)
             checkpoints.save(state, wait=True)
         start_params = checkpoints.restore_params(state.params, 0)
@@ -154,7 +148,6 @@ def _run(
             start_params,
             stop,
             console,
-            begun,
         )
         schedule = config.optimizer.schedule()
         balance = config.training.router_balance
@@ -199,8 +192,13 @@ def _open_log(config: Config, saved: list[int], resume: bool) -> reporting.RunLo
     kept_rows = {"train": last, "eval": last or -1, "warm_start": warmed} if resume else None
 
     def open_() -> reporting.RunLog:
-        about = {"config": dataclasses.asdict(config), "name": config.name}
-        return reporting.open_log(config.folder, config.logging, resume_steps=kept_rows, **about)
+        return reporting.open_log(
+            config.folder,
+            config.logging,
+            resume_steps=kept_rows,
+            config=dataclasses.asdict(config),
+            name=config.name,
+        )
 
     log = processes.on_first(open_)
     return log or reporting.RunLog()

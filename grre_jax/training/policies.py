@@ -1,7 +1,5 @@
 """Stored policies: the checkpoints of runs and model folders, to sample, score and export."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

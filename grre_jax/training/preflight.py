@@ -1,7 +1,5 @@
 """The header of a run, and its checks before it begins."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -31,7 +29,8 @@ from grre_jax.training.warm_start import check_demonstrations
 def header(parts: build.Parts, folder: str) -> dict[str, Any]:
     """Returns the lines of a run's header by name, for `reporting.print_header`."""
     config = parts.config
-    hyperparameters, lora = parts.objective.hyperparameters, parts.model.lora
+    hyperparameters = parts.objective.hyperparameters
+    lora = parts.model.lora
     numbers = ", ".join(f"{name} {float(value):g}" for name, value in hyperparameters.items())
     return {
         "run": f"{config.name} in {folder}",
@@ -75,7 +74,8 @@ def check(parts: build.Parts, *, contains: Collection[str]) -> None:
         UsageError: a field that cannot be used, or a package that is not installed.
         DataError: the task's data is missing or damaged.
     """
-    config, task = parts.config, parts.task
+    config = parts.config
+    task = parts.task
     if config.checkpoint.best and not config.evaluation.questions:
         domain = "0 for a run without evaluations (evaluation.questions is 0)"
         raise ConfigError("checkpoint.best", domain, config.checkpoint.best)
@@ -162,12 +162,6 @@ def _check_encoded(parts: build.Parts, questions: Iterable[Question]) -> None:
         else:
             check_prompt(question.question_id, tokens, limit, parts.model.config.vocab_size)
     report_overlong(overlong, limit)
-
-
-def moves_without_reward_variance(objective: Objective) -> bool:
-    """Returns True if a group whose rewards are all equal still moves the policy."""
-    parts = (*objective.penalties, objective.returns)
-    return objective.advantage.acts_without_variance or any(parts)
 
 
 def stored_data(config: Config) -> bool:

@@ -4,8 +4,6 @@ Ray Train's JaxTrainer joins the processes (`jax.distributed`) and places them, 
 slices too. All of them are restarted together, and continue from the run's last checkpoint.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging
@@ -21,12 +19,11 @@ from grre_jax.storage.remote import Store, is_url
 from grre_jax.training.config.run import Config
 from grre_jax.training.config.sections import LearnerConfig
 from grre_jax.training.run_folder import RUN_FILE
-from grre_jax.training.runtime.metrics import Beginning
 from grre_jax.training.runtime.stopping import Stopped
 
 # How JAX's processes compute together without accelerators.
 ON_CPU = {"JAX_PLATFORMS": "cpu", "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}
-Train = Callable[[Any, Config, bool, bool, Any, Beginning], None]
+Train = Callable[[Any, Config, bool, bool, Any], None]
 
 
 def train(config: Config, run: Train, *, resume: bool, overwrite: bool) -> None:
@@ -35,8 +32,8 @@ def train(config: Config, run: Train, *, resume: bool, overwrite: bool) -> None:
 
     Args:
         config: of the run; `config.cluster.learner` places its processes.
-        run: trains in one of the processes; gets `ray`, configuration, resume, overwrite, console
-            and beginning.
+        run: trains in one of the processes; gets `ray`, configuration, resume, overwrite and
+            console.
         resume: continue the run in the folder from its last checkpoint.
         overwrite: replace the run in the folder.
 
@@ -146,7 +143,7 @@ def _work(job: dict[str, Any]) -> None:
     resume = job["resume"] or bool(processes.gather_ints(int(begun))[0])
     console = make_console(quiet=not processes.is_first())
     try:
-        job["run"](ray, config, resume, job["overwrite"] and not resume, console, Beginning())
+        job["run"](ray, config, resume, job["overwrite"] and not resume, console)
     except (UsageError, DataError, Stopped) as error:
         outcome.put(error)
         raise

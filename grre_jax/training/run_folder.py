@@ -1,7 +1,5 @@
 """The run's folder: its lock, its checks and its creation."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The state of a training run: parameters, optimizer state, step."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -7,8 +7,6 @@ micro-batch contributes its exact share. Another division into micro-batches the
 change the gradient.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -214,7 +212,8 @@ def loss_and_gradient(
 
 def _lengths(batch: PackedBatch, by_turn: bool) -> Array:
     """Returns the tokens of each response, [responses], or of each turn, [responses, turns]."""
-    shape, segments = batch.rewards.shape, batch.response_ids
+    shape = batch.rewards.shape
+    segments = batch.response_ids
     if by_turn:
         shape = batch.turn_rewards.shape
         segments = segments * shape[1] + batch.turns

@@ -2,8 +2,6 @@
 data.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +29,7 @@ from grre_jax.training.data.pack import BatchShape
 from grre_jax.training.data.prefetch import place
 from grre_jax.training.data.sources import limits
 from grre_jax.training.evaluation.evaluate import make_evaluator
-from grre_jax.training.runtime.metrics import DelayedMetrics, Stopwatch
+from grre_jax.training.runtime.metrics import DelayedMetrics
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.step import compiling, make_train_step
 
@@ -48,7 +46,6 @@ def warm_start(
     log: reporting.RunLog,
     stop: StopRequest,
     console: Any,
-    watch: Stopwatch,
 ) -> Any:
     """Trains on demonstrations, which are sealed in the run's folder first.
 
@@ -59,7 +56,6 @@ def warm_start(
         params: the trained parameters to begin with.
         stop: of signals.
         console: for the progress.
-        watch: counts the seconds of the demonstrations and of the rest.
 
     Returns:
         The trained parameters.
@@ -69,13 +65,15 @@ def warm_start(
         DataError: a demonstration is empty.
         stopping.Stopped: by SIGTERM or SIGINT; the warm start begins again on resume.
     """
-    config, warm = parts.config, parts.config.warm_start
+    config = parts.config
+    warm = parts.config.warm_start
     shape = BatchShape.of_run(
         warm.batch_size, 1, *limits(config), 0, 0, meshes.row_devices(parts.mesh)
     )
     imitate = objectives.algorithm("asymre", beta=1.0)
     optimizer = training_optimizer.make_optimizer(warm.optimizer)
-    schedule, balance = warm.optimizer.schedule(), config.training.router_balance
+    schedule = warm.optimizer.schedule()
+    balance = config.training.router_balance
     step_fn = make_train_step(graph, optimizer, schedule, parts.mesh, balance)
     state = training_state.fresh(params, optimizer, parts.mesh)
     progress = reporting.TrainingProgress(
@@ -97,22 +95,20 @@ def warm_start(
         # imported, and tracing imports.
         encoding.features()
         with (
-            watch("demonstrations"),
             ThreadPoolExecutor(1, thread_name_prefix="compiler") as pool,
             compiling(step_fn, state, batch, *given),
         ):
             compiled = pool.submit(_compile_calls, parts, graph, params)
             order = _demonstrations(parts, folder)
             compiled.result()
-        with watch("warm start"):
-            pending = DelayedMetrics(log, time.monotonic(), bar.update, kind="warm_start")
-            for step in range(warm.steps):
-                batch = place(order[step], shape, imitate, parts.mesh)
-                state, metrics = step_fn(state, batch, *given)
-                pending.swap(step + 1, metrics)
-                if stop.agreed():
-                    raise stop.stopped("in the warm start, which starts anew with --resume")
-            pending.swap(warm.steps, None)
+        pending = DelayedMetrics(log, time.monotonic(), bar.update, kind="warm_start")
+        for step in range(warm.steps):
+            batch = place(order[step], shape, imitate, parts.mesh)
+            state, metrics = step_fn(state, batch, *given)
+            pending.swap(step + 1, metrics)
+            if stop.agreed():
+                raise stop.stopped("in the warm start, which starts anew with --resume")
+        pending.swap(warm.steps, None)
     return state.params
 
 
@@ -197,7 +193,9 @@ def _demonstration_groups(parts: build.Parts, positions: range) -> Iterator[Grou
 
 
 def _demonstration_group(parts: build.Parts, position: int, question: Question) -> Group:
-    task, tokenizer, seed = parts.task, parts.tokenizer, parts.config.seed
+    task = parts.task
+    tokenizer = parts.tokenizer
+    seed = parts.config.seed
     environment = is_environment(task)
     shown = question.demonstration
     if environment:

@@ -99,6 +99,27 @@ class Scale:
         return nnx.to_pure_dict(nnx.state(Transformer(self.model_config, rngs=nnx.Rngs(key))))
 
 
+def verdicts(
+    task: Any,
+    prompts: Int[Array, "responses prompt"],
+    tokens: Int[Array, "responses time"],
+    lengths: Int[Array, " responses"],
+) -> Float[Array, " responses"]:
+    """Returns the rewards of the task's `verify`, 0 or 1, for token arrays.
+
+    Args:
+        task: `tasks.datasets.arithmetic.Arithmetic`.
+        prompts: of each response.
+        tokens: of the responses; those from a response's length on are not read.
+        lengths: of the responses, the end token included.
+    """
+    answer = task.steps(prompts)[-1][-1]
+    ends = (tokens == task.tokenizer.eos_ids[0]) & (np.arange(tokens.shape[1]) < lengths[:, None])
+    first_end = jnp.argmax(ends, axis=1)
+    before = jnp.take_along_axis(tokens, jnp.maximum(first_end - 1, 0)[:, None], axis=1)[:, 0]
+    return (ends.any(axis=1) & (first_end > 0) & (before == answer)).astype(jnp.float32)
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Drawn:
@@ -183,8 +204,7 @@ def draw(
     tokens = jnp.where(live, integers[:, 0].T, 0)
     logprobs = jnp.where(live, scores[:, SCORES.index("behavior")].T, 0.0)
     lengths = live.sum(1, dtype=jnp.int32)
-    asked = (jnp.repeat(prompts, samples, axis=0), jnp.repeat(given, samples))
-    rewards = scale.task.batch_rewards(*asked, tokens, lengths)
+    rewards = verdicts(scale.task, jnp.repeat(prompts, samples, axis=0), tokens, lengths)
     return Drawn(prompts, tokens, lengths, logprobs, rewards, jnp.asarray(version, jnp.int32))
 
 

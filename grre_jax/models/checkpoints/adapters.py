@@ -1,7 +1,5 @@
 """LoRA adapters in the format of PEFT (adapter_config.json, adapter_model.safetensors)."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -26,7 +24,8 @@ from grre_jax.models.lora import LoraConfig
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import processes
 
-CONFIG_FILE, WEIGHTS_FILE = ADAPTER_CONFIG, "adapter_model.safetensors"
+CONFIG_FILE = ADAPTER_CONFIG
+WEIGHTS_FILE = "adapter_model.safetensors"
 
 # Domains of the fields of PEFT that determine the output of an adapter: alpha / rank * A @ B on
 # every layer of some projections. Other adapters are refused.

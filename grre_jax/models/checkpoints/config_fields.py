@@ -1,7 +1,5 @@
 """The fields of a config.json: domains of those of all families, and those that change nothing."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from grre_jax.models.checkpoints import rope_fields

@@ -1,7 +1,5 @@
 """Export to Hugging Face folders: config.json, safetensors, the files of the tokenizer."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -69,7 +67,8 @@ def save(
         (True, '1+2')
     """
     model = merged(model)
-    stored, failure = streaming.stored_tensors(model.config, parameters(model)), None
+    stored = streaming.stored_tensors(model.config, parameters(model))
+    failure = None
     if processes.is_first():
         try:
             with new_folder(path) as temporary:

@@ -5,8 +5,6 @@ layouts of transformers 4 (`rope_theta`, `rope_scaling`) and 5 (`rope_parameters
 written in both layouts.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import re

@@ -4,8 +4,6 @@ A family is a row here and a name in `models.config.Family`. What transformers c
 its class of the family reads the fields, and has the defaults of those that are absent.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Literal
 

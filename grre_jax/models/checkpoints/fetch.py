@@ -1,7 +1,5 @@
 """Downloads of models from the Hugging Face Hub."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -29,9 +27,11 @@ def fetch(repo: str, folder: str | os.PathLike | None = None, revision: str | No
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    options = {"local_dir": folder, "revision": revision, "allow_patterns": list(FILES)}
     try:
-        return Path(snapshot_download(repo, **options))
+        path = snapshot_download(
+            repo, revision=revision, local_dir=folder, allow_patterns=list(FILES)
+        )
+        return Path(path)
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise UsageError(
             f"model: expected a folder or a name on the Hugging Face Hub, got {repo!r}"

@@ -1,7 +1,5 @@
 """Models from Hugging Face folders (config.json and safetensors), new models, fingerprints."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -129,10 +127,12 @@ def load(
         _log.warning("%s: the text model is loaded, without the vision tower", folder)
         rename = families.text_tensor
     source = SafetensorsSource(folder, rename=rename)
-    options = {"dtype": dtype, "compute_dtype": compute_dtype, "remat": remat}
-    graph, state = nnx.split(
-        nnx.eval_shape(lambda: Transformer(config, rngs=nnx.Rngs(0), **options))
+    abstract = nnx.eval_shape(
+        lambda: Transformer(
+            config, rngs=nnx.Rngs(0), dtype=dtype, compute_dtype=compute_dtype, remat=remat
+        )
     )
+    graph, state = nnx.split(abstract)
     variables = {_dotted(keys): (keys, x) for keys, x in nnx.to_flat_state(state)}
     shapes = {name: x.shape for name, (_, x) in variables.items()}
     _check(config, source, shapes)
@@ -166,7 +166,8 @@ def _check(
 ) -> None:
     """Raises DataError if a tensor is missing, unexpected or of the wrong shape."""
     expected = streaming.stored_shapes(streaming.stored_pieces(config, shapes))
-    head, embed = families.TOP_NAMES["head"], families.TOP_NAMES["embed"]
+    head = families.TOP_NAMES["head"]
+    embed = families.TOP_NAMES["embed"]
     # A tied checkpoint may store the head too, if it is the embedding.
     tied = {head} & source.shapes.keys() if config.tie_embeddings else set()
     buffers = filter(families.IGNORED.fullmatch, source.shapes)

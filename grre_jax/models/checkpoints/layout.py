@@ -5,8 +5,6 @@ projections by key-value group, and one of experts stacks them. `join` and `spli
 one layer's slice of a parameter and its tensors.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp
@@ -37,7 +35,8 @@ def stored_shapes(
     config: ModelConfig, parameter: str, shape: tuple[int, ...]
 ) -> dict[str, tuple[int, ...]]:
     """Returns the stored shape of each piece of a parameter of `shape` (without the layer axis)."""
-    q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    q = config.num_heads * config.head_dim
+    kv = config.num_kv_heads * config.head_dim
     if parameter in FUSED:
         sizes = zip(FUSED[parameter], (q, kv, kv), strict=True)
         return {name: (size, *shape[:-1]) for name, size in sizes}

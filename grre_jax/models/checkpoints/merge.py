@@ -1,7 +1,5 @@
 """Merging of low-rank terms into their projections."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -24,7 +22,8 @@ def merged(model: Transformer) -> Transformer:
     if model.lora is None:
         return model
     result = nnx.merge(*nnx.split(model))
-    layers, config = result.layers, model.config
+    layers = result.layers
+    config = model.config
     for parameter in (name for name in MATRICES if hasattr(layers, name)):
         stored = layout.FUSED.get(parameter, (parameter,))
         names = [piece.removesuffix("_proj") for piece in stored]

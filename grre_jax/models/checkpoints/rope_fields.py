@@ -2,8 +2,6 @@
 `RopeScaling` and back.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal
 

@@ -3,8 +3,6 @@
 A file is mapped only during a read, so that its pages do not stay resident.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +15,8 @@ import safetensors.numpy
 from grre_jax.errors import DataError
 from grre_jax.json_files import read_object, require
 
-SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
 _DTYPES = ("F32", "F16", "BF16", "F64")
 
 
@@ -79,7 +78,8 @@ class SafetensorsSource:
             DataError: a tensor is missing, unexpected or of another shape.
         """
         for name in sorted(expected.keys() | self.shapes.keys() - set(others)):
-            shape, found = expected.get(name), self.shapes.get(name)
+            shape = expected.get(name)
+            found = self.shapes.get(name)
             if shape != found:
                 file = self.file(name) if found else self.folder
                 raise DataError(

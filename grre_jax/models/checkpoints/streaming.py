@@ -5,8 +5,6 @@ pieces of a layer are cast, joined and written into the stacked parameter. The h
 layers in memory. Export takes the same way back.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache

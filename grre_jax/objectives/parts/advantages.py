@@ -140,7 +140,8 @@ def opo(x: RewardInputs) -> Responses:
 
     A group without a token has the plain mean.
     """
-    groups, lengths = x.groups, x.lengths
+    groups = x.groups
+    lengths = x.lengths
     total = groups.sum(lengths)
     centred = group_mean(x)
     weighted = groups.sum(lengths * jnp.where(groups.live, centred, 0)) / jnp.maximum(total, 1)
@@ -166,7 +167,8 @@ def pass_at_k(x: RewardInputs) -> Responses:
 
     A group of one, and a tie for the best, get 0.
     """
-    rewards, groups = x.rewards, x.groups
+    rewards = x.rewards
+    groups = x.groups
     best = rewards == groups.max(rewards)
     second = groups.max(jnp.where(best, -jnp.inf, rewards))
     alone = groups.sum(best.astype(jnp.int32)) == 1
@@ -197,8 +199,11 @@ def log_mean_exp_leave_one_out(x: RewardInputs) -> Responses:
     """A_i = r_i - tau log mean_{j != i} exp(r_j / tau): Trinity-RFT's baseline without the
     response itself.
     """
-    rewards, groups, tau = x.rewards, x.groups, x.hyperparameters["tau"]
-    segments, live = groups.segments, groups.live
+    rewards = x.rewards
+    groups = x.groups
+    tau = x.hyperparameters["tau"]
+    segments = groups.segments
+    live = groups.live
     others = (
         (segments[:, None] == segments[None, :])
         & live[:, None]
@@ -266,7 +271,8 @@ def red_drop(x: RewardInputs) -> ShapedData:
     the mean over the kept. Nothing is dropped from a group of equal rewards; a group of two or more
     always keeps two.
     """
-    rewards, groups = x.rewards, x.groups
+    rewards = x.rewards
+    groups = x.groups
     positive = (group_mean(x) >= 0) | (
         rewards == groups.max(rewards)
     )  # a rounded mean may exceed the maximum
@@ -288,7 +294,8 @@ def overlong(x: RewardInputs) -> tuple[Responses, None]:
     """DAPO's soft penalty on length n (https://arxiv.org/abs/2503.14476): adds min(-(n -
     (max_length - overlong_buffer)) / overlong_buffer, 0) to the rewards.
     """
-    longest, buffer = x.hyperparameters["max_length"], x.hyperparameters["overlong_buffer"]
+    longest = x.hyperparameters["max_length"]
+    buffer = x.hyperparameters["overlong_buffer"]
     return x.rewards + jnp.minimum(-(x.lengths - (longest - buffer)) / buffer, 0), None
 
 

@@ -116,8 +116,11 @@ def veto(x: LossInputs) -> Gate:
     removed. The abstract does not say which token is a trigger, so that the bounds have no
     defaults. The trigger itself is left to the clip.
     """
-    ratio, (low, high), ids = level_ratio(x), bounds(x, "veto"), x.batch.response_ids
-    negative, place = x.advantages < 0, jnp.arange(ids.size)
+    ratio = level_ratio(x)
+    low, high = bounds(x, "veto")
+    ids = x.batch.response_ids
+    negative = x.advantages < 0
+    place = jnp.arange(ids.size)
     trigger = jnp.where(negative & ((ratio < low) | (ratio > high)), place, ids.size)
     first = jax.ops.segment_min(trigger, ids, x.batch.group_ids.size)
     return one_side(x) & ~(negative & (place > first[ids]))
@@ -149,8 +152,10 @@ def binary_kl(x: LossInputs) -> Gate:
     KL(pi_b || pi) > high and pi > pi_b with A > 0, or KL > low and pi < pi_b otherwise. The
     probabilities of the others are kept above 0 by 1e-8, as in the public implementation.
     """
-    (low, high), old_logprobs = bounds(x, "divergence"), x.ratio_reference_logprobs
-    policy, behavior = probability(x.logprobs), probability(old_logprobs)
+    low, high = bounds(x, "divergence")
+    old_logprobs = x.ratio_reference_logprobs
+    policy = probability(x.logprobs)
+    behavior = probability(old_logprobs)
     # 1 - e^x by expm1: written out, the compiler may fold 1e-8 into the 1, and near 1 nothing else
     # is left.
     behavior_others, policy_others = (

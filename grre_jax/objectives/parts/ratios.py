@@ -376,7 +376,9 @@ def gamma(x: LossInputs) -> Limited:
     VESPO (https://arxiv.org/abs/2602.10693): phi(W) = exp(lambda + k log W - lambda W), 1 at W = 1
     and falling on both sides.
     """
-    n, log_ratio, rewarded = x.hyperparameters, level_log_ratio(x), x.advantages >= 0
+    n = x.hyperparameters
+    log_ratio = level_log_ratio(x)
+    rewarded = x.advantages >= 0
     k = jnp.where(rewarded, n["k_positive"], n["k_negative"])
     rate = jnp.where(rewarded, n["lambda_positive"], n["lambda_negative"])
     # Where the ratio is limited, e^(-lambda W) is 0 either way.
@@ -409,7 +411,8 @@ def ratio_variance(x: LossInputs) -> Tokens:
     """R2VPO (https://arxiv.org/abs/2601.03320): variance_coef (rho - 1)^2, whose mean over data of
     the policy that sampled is the variance of the ratio.
     """
-    moved, coefficient = x.behavior_log_ratio, x.hyperparameters["variance_coef"]
+    moved = x.behavior_log_ratio
+    coefficient = x.hyperparameters["variance_coef"]
     apart = jnp.expm1(limit_log_ratio(jax.lax.stop_gradient(moved))[0])
     return with_derivative(
         coefficient * apart**2, 2 * coefficient * apart * (1 + apart), x.logprobs

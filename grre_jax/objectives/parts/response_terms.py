@@ -122,7 +122,8 @@ def _preferences(
     """Takes the mean of loss(D_i - D_j), whose derivative is `derivative`, over all pairs of a
     group with r_i > r_j.
     """
-    groups, rewards = segment_groups(x.batch.group_ids), x.response_data("rewards")
+    groups = segment_groups(x.batch.group_ids)
+    rewards = x.response_data("rewards")
     moved = x.stats.gathered["reference_log_ratio_sums"].astype(x.logprobs.dtype)
     live = groups.live & (x.stats.response_tokens > 0)
     # With the responses of a group side by side, those `apart` from each other are compared at
@@ -140,7 +141,8 @@ def _preferences(
         side = jnp.where(together, jnp.sign(rewards - rewards[after]), 0)
         gap = jnp.where(side != 0, side * (moved - moved[after]), 0)
         value, slope = (jnp.where(side != 0, f(gap), 0) for f in (loss, derivative))
-        first, second = jnp.where(side > 0, value, 0), jnp.where(side < 0, value, 0)
+        first = jnp.where(side > 0, value, 0)
+        second = jnp.where(side < 0, value, 0)
         values += first + jnp.roll(second, apart)
         derivatives += side * slope - jnp.roll(side * slope, apart)
         return apart + 1, pairs + jnp.sum(side != 0), values, derivatives

@@ -71,7 +71,8 @@ def _clipped_between(
     low, high) A), `unclipped` being the one-side mask at the bounds. Where A < 0 the loss is at
     most -cap A (the dual clip, https://arxiv.org/abs/1912.09729).
     """
-    advantages, ratio = x.advantages, level_ratio(x)
+    advantages = x.advantages
+    ratio = level_ratio(x)
     reached = jnp.where(unclipped, ratio, jnp.clip(ratio, low, high))
     reached = jnp.where(advantages < 0, jnp.minimum(reached, cap), reached)
     unclipped &= (advantages >= 0) | (ratio <= cap)
@@ -152,7 +153,9 @@ def _balanced_bounds(x: LossInputs) -> dict[str, Array]:
     """Raises the lower and then the upper bound of the ratio, step by step, until positive
     contributions to the clipped objective are balance_target times the negative ones.
     """
-    n, advantages, moved = x.hyperparameters, x.advantages, level_ratio(x)
+    n = x.hyperparameters
+    advantages = x.advantages
+    moved = level_ratio(x)
 
     def unbalanced(bounds):
         low, high = bounds
@@ -187,7 +190,8 @@ def balanced(x: LossInputs) -> Contribution:
     """BAPO (https://arxiv.org/abs/2510.18927): PPO's objective between the bounds of the ratio
     that balance the whole batch.
     """
-    low, high = x.stats.gathered["ratio_low"], x.stats.gathered["ratio_high"]
+    low = x.stats.gathered["ratio_low"]
+    high = x.stats.gathered["ratio_high"]
     unclipped = within_bounds(level_ratio(x), x.advantages, low, high)
     return _clipped_between(x, unclipped, low, high)
 
@@ -209,7 +213,8 @@ def soft_gate(x: LossInputs) -> Contribution:
     n = x.hyperparameters
     tau = jnp.where(x.advantages > 0, n["tau_positive"], n["tau_negative"])
     moved = level_ratio(x)
-    opened, closed = jax.nn.sigmoid(tau * (moved - 1)), jax.nn.sigmoid(-tau * (moved - 1))
+    opened = jax.nn.sigmoid(tau * (moved - 1))
+    closed = jax.nn.sigmoid(-tau * (moved - 1))
     value = -x.advantages * 4 / tau * opened
     return Contribution(value, -x.advantages * 4 * opened * closed * moved, unmasked(x))
 
@@ -225,8 +230,10 @@ def geometric_mean(x: LossInputs) -> Contribution:
     """GMPO (https://arxiv.org/abs/2507.20673): -A times the geometric mean of the ratios, each
     clipped one-sidedly in log space.
     """
-    advantages, moved = x.advantages, level_log_ratio(x)
-    low, high = -x.hyperparameters["log_epsilon_low"], x.hyperparameters["log_epsilon_high"]
+    advantages = x.advantages
+    moved = level_log_ratio(x)
+    low = -x.hyperparameters["log_epsilon_low"]
+    high = x.hyperparameters["log_epsilon_high"]
     unclipped = within_bounds(moved, advantages, low, high)
     clipped = jnp.where(advantages == 0, 0, jnp.where(unclipped, moved, jnp.clip(moved, low, high)))
     exponent, limited = limit_log_ratio(x.mean_over_response(clipped))
@@ -314,7 +321,8 @@ def covariance_penalized(x: LossInputs) -> Contribution:
     """KL-Cov (https://arxiv.org/abs/2505.22617): -A rho, plus covariance_kl |d| on the tokens of
     highest covariance.
     """
-    moved, chosen = level_log_ratio(x), _highest_covariance(x)
+    moved = level_log_ratio(x)
+    chosen = _highest_covariance(x)
     value = -x.advantages * level_ratio(x)
     push = x.hyperparameters["covariance_kl"] * chosen
     return Contribution(value + push * jnp.abs(moved), value + push * jnp.sign(moved), unmasked(x))

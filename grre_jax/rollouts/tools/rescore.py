@@ -2,8 +2,6 @@
 that has none or for a reference or proximal policy.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

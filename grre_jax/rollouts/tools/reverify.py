@@ -1,7 +1,5 @@
 """Rewards of stored completions under another verifier."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -6,8 +6,6 @@ product per prompt. The two parts are computed separately, each with its own max
 their sums (as blocks of keys are in arXiv 2205.14135).
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax
@@ -90,7 +88,8 @@ def attend(
     mine = _part(q, own, own_visible[:, None, None], config)
     if prefix is None:
         return _divided(mine[2], mine[1]).astype(q.dtype)
-    prompts, (_, kv, group, dim) = prefix.values.shape[0], q.shape
+    prompts = prefix.values.shape[0]
+    _, kv, group, dim = q.shape
     grouped = addresses.by_prompt(q, prompts)  # [prompts, samples, kv, group, dim]
     samples = grouped.shape[1]
     grouped = jnp.moveaxis(grouped, 2, 1).reshape(prompts, kv, samples * group, dim)
@@ -131,7 +130,8 @@ def _part(
 
 def _joined(a: Part, b: Part) -> Float[Array, "slots kv m dim"]:
     top = jnp.maximum(a[0], b[0])
-    scale_a, scale_b = jnp.exp(a[0] - top), jnp.exp(b[0] - top)
+    scale_a = jnp.exp(a[0] - top)
+    scale_b = jnp.exp(b[0] - top)
     total = scale_a * a[1] + scale_b * b[1]
     return _divided(scale_a[..., None] * a[2] + scale_b[..., None] * b[2], total)
 

@@ -29,7 +29,8 @@ from grre_jax.sampling.decoding.shards import placed, taken
 
 # Tokens per block of keys on a CPU: at most, and at least (if only smaller blocks fit, keys stay
 # whole).
-BLOCK, LEAST_BLOCK = 64, 16
+BLOCK = 64
+LEAST_BLOCK = 16
 # Queries per prompt and key head from which on a prompt's keys stay whole (measured: with 32
 # queries and 1,024 tokens a call in blocks took 1.08 of the time; fewer gain).
 MANY_QUERIES = 16
@@ -149,12 +150,14 @@ class Cache:
         self, before: int
     ) -> tuple[Float[Array, "slots tokens kv dim"], Float[Array, "slots tokens kv dim"]]:
         """Returns keys and values behind the first `before` tokens, as `of` takes them."""
-        keys, values = self._whole_keys()[..., before:], self.values[:, :, before:]
+        keys = self._whole_keys()[..., before:]
+        values = self.values[:, :, before:]
         return jnp.moveaxis(keys, 3, 1), jnp.moveaxis(values, 2, 1)
 
     def scores(self, q: Float[Array, "slots kv m dim"]) -> Float[Array, "slots kv m tokens"]:
         """Returns the products of queries and keys, in float32."""
-        keys, blocks = self.keys.astype(q.dtype), self.tokens // self.width
+        keys = self.keys.astype(q.dtype)
+        blocks = self.tokens // self.width
         if blocks == 1:
             return jnp.einsum("nkmd,nkdc->nkmc", q, keys, preferred_element_type=jnp.float32)
         keys = keys.reshape(*keys.shape[:2], blocks, -1, self.width)

@@ -7,8 +7,6 @@ the host. Every number (temperature, truncation, EOS ids, limits, keys) is trace
 only on the sizes in `Shape`, the length of prompts and the length of the ring buffers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 
@@ -118,13 +116,17 @@ def prefill(
         recorded.
     """
     model = weights.model
-    c, flat = model.config, tokens.reshape(-1, tokens.shape[-1])
+    c = model.config
+    flat = tokens.reshape(-1, tokens.shape[-1])
     lengths = new.length.reshape(-1)
     positions = jnp.broadcast_to(jnp.arange(flat.shape[1], dtype=jnp.int32), flat.shape)
     there = positions < lengths[:, None]
     visibility = Visibility.of(jnp.where(there, 1, 0), positions)
-    at_end, last_layer = (lengths - 1)[:, None, None], c.num_layers - 1
-    x, filled, routes = model.embed_tokens(flat), [], []
+    at_end = (lengths - 1)[:, None, None]
+    last_layer = c.num_layers - 1
+    x = model.embed_tokens(flat)
+    filled = []
+    routes = []
     for i, (block, held) in enumerate(
         zip(weights.blocks, state.own if shape.prompt_in_ring else state.prefix, strict=True)
     ):
@@ -139,10 +141,8 @@ def prefill(
         attended = block.attend(q, k, v, visibility, slides)
         # After the last layer only the last token is needed.
         if i == last_layer and not shape.routes:
-            x, attended = (
-                jnp.take_along_axis(x, at_end, axis=1),
-                jnp.take_along_axis(attended, at_end[..., None, None], axis=1),
-            )
+            x = jnp.take_along_axis(x, at_end, axis=1)
+            attended = jnp.take_along_axis(attended, at_end[..., None, None], axis=1)
         x, routing = block.finish(x, attended)
         routes.append(routing)
     x = jnp.take_along_axis(x, at_end, axis=1) if shape.routes else x
@@ -191,7 +191,9 @@ def advance(
             decode slots; 0 for none, and if all are resident.
         first: make a single step, which draws the first token of every completion.
     """
-    model, blocks, steps = weights.model, weights.blocks, 1 if first else shape.steps
+    model = weights.model
+    blocks = weights.blocks
+    steps = 1 if first else shape.steps
     trace = _no_draws(shape, steps, model.config)
     # Before the loop, which would compute the cosines again for every layer and head.
     columns = state.own[0].tokens - shape.prompt_columns
@@ -292,11 +294,13 @@ def _decoded(
     """Computes the last token of every decode slot; returns the state with its keys and values,
     its hidden state, and its experts if there are any.
     """
-    slots, prompts = state.decode_slots, state.prompt_slots
+    slots = state.decode_slots
+    prompts = state.prompt_slots
     columns = state.own[0].tokens - shape.prompt_columns
     lengths = at_decode_slots(prompts.length, slots).reshape(-1)
     generated = slots.generated.reshape(-1)
-    positions, column = lengths + generated - 1, state.step % columns
+    positions = lengths + generated - 1
+    column = state.step % columns
     ago = ((column - jnp.arange(columns)) % columns)[None]
     prompt_column = jnp.arange(shape.prompt_tokens)
     in_prompt = prompt_column < prompts.length.reshape(-1)[:, None]
@@ -346,8 +350,11 @@ def computed_tokens(
         column: of the tokens in `own`.
         addresses: prompt of each slot.
     """
-    c, caches, routes = model.config, [], []
-    rotary, x = rotary.at(visible.positions[:, None]), model.embed_tokens(tokens[:, None])
+    c = model.config
+    caches = []
+    routes = []
+    rotary = rotary.at(visible.positions[:, None])
+    x = model.embed_tokens(tokens[:, None])
     for i, (block, before, held) in enumerate(
         zip(blocks, prefix or [None] * len(blocks), own, strict=True)
     ):
@@ -394,10 +401,12 @@ def _drawn(
     """Draws a token for every slot and ends the completions that it ends; returns the state and
     the step's part of `Trace`.
     """
-    slots, prompts = state.decode_slots, state.prompt_slots
+    slots = state.decode_slots
+    prompts = state.prompt_slots
     tokens, scores = distribution.sample(uniforms, logits)
     tokens = tokens.reshape(slots.generated.shape).astype(jnp.int32)
-    active, generated = slots.active, slots.generated + 1
+    active = slots.active
+    generated = slots.generated + 1
     stopped = active & (tokens[..., None] == eos).any(-1)
     cut = active & ~stopped & (generated >= limit)
     prompt = jnp.where(active, at_decode_slots(prompts.prompt, slots), NONE)
@@ -424,10 +433,12 @@ def grow_ring(shape: Shape, own: Cache) -> Cache:
 @partial(jax.jit, static_argnums=(0, 1))
 def compact_slots(shape: Shape, smaller: Shape, state: State) -> State:
     """Moves the active slots into a state of the `smaller` shape, which must have room for them."""
-    slots, prompts = state.decode_slots, state.prompt_slots
+    slots = state.decode_slots
+    prompts = state.prompt_slots
     kept = jnp.argsort(~slots.active, axis=1, stable=True)[:, : smaller.decode_slots]
     order = jnp.argsort(prompts.free, axis=1, stable=True)
-    rank, in_use = jnp.argsort(order, axis=1).astype(jnp.int32), order[:, : smaller.prompt_slots]
+    rank = jnp.argsort(order, axis=1).astype(jnp.int32)
+    in_use = order[:, : smaller.prompt_slots]
     moved = jnp.where(
         slots.active,
         at_decode_slots(rank, slots),

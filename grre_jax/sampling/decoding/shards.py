@@ -2,8 +2,6 @@
 that nothing moves between devices.
 """
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int

@@ -9,8 +9,6 @@ All arrays have the shards of the mesh in front. Each shard has its own slots, a
 exchanged between shards.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax
@@ -23,7 +21,8 @@ from grre_jax.sampling.decoding.shards import picked
 NONE = -1  # the prompt slot of an idle decode slot, the prompt of a prompt slot never filled
 # Kind and words of completions' random keys: the only one of jax's kinds whose draws for many keys
 # at once depend on each key alone.
-KEY_KIND, KEY_WORDS = "threefry2x32", 2
+KEY_KIND = "threefry2x32"
+KEY_WORDS = 2
 
 
 @jax.tree_util.register_dataclass
@@ -109,7 +108,8 @@ def assign_all(prompts: PromptSlots, samples: int) -> DecodeSlots:
 
 def assign_waiting(slots: DecodeSlots, prompts: PromptSlots) -> tuple[DecodeSlots, PromptSlots]:
     """Gives the waiting completions to idle decode slots, the earliest prompt slot's first."""
-    waiting, idle = prompts.waiting, ~slots.active
+    waiting = prompts.waiting
+    idle = ~slots.active
     earlier = prompts.order[:, None, :] < prompts.order[:, :, None]
     before = jnp.where(earlier, waiting[:, None, :], 0).sum(-1)
     rank = jnp.cumsum(idle, axis=1, dtype=jnp.int32) - 1
@@ -118,7 +118,8 @@ def assign_waiting(slots: DecodeSlots, prompts: PromptSlots) -> tuple[DecodeSlot
         & (rank[..., None] >= before[:, None])
         & (rank[..., None] < (before + waiting)[:, None])
     )
-    begins, prompt_slot = taken.any(-1), taken.argmax(-1).astype(jnp.int32)
+    begins = taken.any(-1)
+    prompt_slot = taken.argmax(-1).astype(jnp.int32)
     sample = rank + picked(prompts.started - before, prompt_slot)
     new = DecodeSlots(
         jnp.where(begins, prompt_slot, slots.prompt_slot),
@@ -143,7 +144,8 @@ def release(
 def slot_addresses(slots: DecodeSlots, prompts: PromptSlots) -> SlotAddresses:
     """Returns the decode slot of each completion and the completion of each decode slot."""
     shards, count, samples = prompts.keys.shape[:3]
-    active, completion = slots.active, slots.prompt_slot * samples + slots.sample
+    active = slots.active
+    completion = slots.prompt_slot * samples + slots.sample
     completion = jnp.where(active, completion, count * samples)
     numbers = jnp.arange(slots.prompt_slot.shape[1], dtype=jnp.int32)
     slot_of_completion = jax.vmap(

@@ -1,7 +1,5 @@
 """Sizes that the sampler's programs are compiled for, the state between programs, and results."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

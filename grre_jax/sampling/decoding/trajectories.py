@@ -126,7 +126,8 @@ class Rows:
         """Returns the position of each stored column's token in its row's sequence, and True for
         columns that hold one, if `new` tokens follow `filled`.
         """
-        before, filled = self.before.reshape(-1, 1), self.filled.reshape(-1, 1)
+        before = self.before.reshape(-1, 1)
+        filled = self.filled.reshape(-1, 1)
         prompt, tokens = (jnp.arange(kept.tokens, dtype=jnp.int32) for kept in (prompts, own))
         there = jnp.concatenate([prompt < before, tokens < filled + new], axis=1)
         prompt = jnp.broadcast_to(prompt, (before.shape[0], prompts.tokens))
@@ -168,11 +169,14 @@ def prefill_prompts(
         lengths: [shards, some] tokens of each.
         slot: [shards, some] where they are stored; NONE for a row that pads the shape.
     """
-    model, flat, kept = weights.model, tokens.reshape(-1, tokens.shape[-1]), []
+    model = weights.model
+    flat = tokens.reshape(-1, tokens.shape[-1])
+    kept = []
     positions = jnp.broadcast_to(jnp.arange(flat.shape[1], dtype=jnp.int32), flat.shape)
     there = positions < lengths.reshape(-1, 1)
     visibility = Visibility.of(jnp.where(there, 1, 0), positions)
-    rotary, x = Rotary.of(model.config, positions[:1]), model.embed_tokens(flat)
+    rotary = Rotary.of(model.config, positions[:1])
+    x = model.embed_tokens(flat)
     for i, (block, held) in enumerate(zip(weights.blocks, prompts, strict=True)):
         slides = model.config.slides(i)
         q, k, v = block.qkv(x, *rotary.tables(slides, model.config.rotates(i)))
@@ -198,14 +202,17 @@ def prefill_observations(
         tokens: [shards, some, length] right-padded token ids. The padding is stored too, beyond
             what the trajectory sees.
     """
-    model, c = weights.model, weights.model.config
-    flat, kept = tokens.reshape(-1, tokens.shape[-1]), []
+    model = weights.model
+    c = weights.model.config
+    flat = tokens.reshape(-1, tokens.shape[-1])
+    kept = []
     positions, there = rows.columns(prompts[0], own[0], flat.shape[1])
     new = rows.first[:, None] + jnp.arange(flat.shape[1], dtype=jnp.int32)
     # A key is hidden from a query before it, so the columns are the positions.
     seen = Visibility(there.astype(jnp.int32), None, positions, positions)
     seen_by = Visibility(jnp.ones_like(new), None, new, new)
-    rotary, x = Rotary.of(c, seen_by.positions), model.embed_tokens(flat)
+    rotary = Rotary.of(c, seen_by.positions)
+    x = model.embed_tokens(flat)
     for i, (block, before, held) in enumerate(zip(weights.blocks, prompts, own, strict=True)):
         slides = c.slides(i)
         q, k, v = block.qkv(x, *rotary.tables(slides, c.rotates(i)))
@@ -233,7 +240,8 @@ def gathered(
     config: ModelConfig, room: int, prompts: list[Kept], own: list[Kept], rows: Rows
 ) -> list[Cache]:
     """Returns every layer's cache of the rows: prompts, own tokens, and room for new ones."""
-    more, caches = ((0, 0), (0, room), (0, 0), (0, 0)), []
+    more = ((0, 0), (0, room), (0, 0), (0, 0))
+    caches = []
     stored = prompts[0].tokens + own[0].tokens
     width = width_for(stored + room, stored)
     for before, held in zip(prompts, own, strict=True):
@@ -268,18 +276,23 @@ def decode(
         Own keys and values; the rows' caches; [steps, 2, shards, rows] tokens, and RUNNING, STOPPED
         or CUT, or NONE for nothing drawn; [steps, 3, shards, rows] log-probs in nats, as SCORES.
     """
-    model, c, size = weights.model, weights.model.config, rows.slot.shape
-    blocks, before = weights.blocks, prompts[0].tokens + own[0].tokens
+    model = weights.model
+    c = weights.model.config
+    size = rows.slot.shape
+    blocks = weights.blocks
+    before = prompts[0].tokens + own[0].tokens
     room = caches[0].tokens - before
     positions, since = _columns(rows, prompts[0], own[0], room, start)
-    rotary, words = Rotary.of(c, jnp.arange(before + room)), rows.keys.reshape(-1, KEY_WORDS)
+    rotary = Rotary.of(c, jnp.arange(before + room))
+    words = rows.keys.reshape(-1, KEY_WORDS)
     uniforms = jax.vmap(lambda n: uniforms_at(words, rows.filled.reshape(-1) + n))(
         jnp.arange(steps)
     )
 
     def body(carry):
         n, token, running, caches, integers, scores = carry
-        newest, no_prompts = rows.first + n, SlotAddresses(None, None)
+        newest = rows.first + n
+        no_prompts = SlotAddresses(None, None)
         seen = since <= start + n
         visible = VisibleTokens(seen[:, :0], newest[:, None] - positions, seen, newest)
         column = before + start + n

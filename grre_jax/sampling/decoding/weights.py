@@ -3,8 +3,6 @@
 How they get here from the learner: `training.actors`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 from typing import Any

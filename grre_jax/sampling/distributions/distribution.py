@@ -28,7 +28,8 @@ from grre_jax.sampling.distributions.vocabulary import invert
 from grre_jax.sampling_params import SamplingParams
 
 # Scopes of the conditionals that a draw computes only for some settings.
-TRUNCATION, PLAIN_SCORE = "truncation", "plain_score"
+TRUNCATION = "truncation"
+PLAIN_SCORE = "plain_score"
 
 
 def idle_scopes(params: SamplingParams) -> tuple[str, ...]:
@@ -128,7 +129,8 @@ class SamplingDistribution:
             return self._sample(logits, uniforms, None)
         # Rows or a vocabulary that the mesh's axes do not divide stay whole, as the head does.
         cut = meshes.spec(logits.shape, (meshes.ROWS, "tensor"), mesh)
-        axis, rows = cut[1] if mesh.shape["tensor"] > 1 else None, P(cut[0])
+        axis = cut[1] if mesh.shape["tensor"] > 1 else None
+        rows = P(cut[0])
 
         def local(distribution, logits, uniforms):
             return distribution._sample(logits, uniforms, axis)
@@ -173,7 +175,8 @@ class SamplingDistribution:
             return jnp.take_along_axis(x, within[:, None], axis=-1)[:, 0]
 
         score = chosen(scaled)
-        behavior, sampling = score - jnp.log(total), score - jnp.log(kept_masses.sum(axis=-1))
+        behavior = score - jnp.log(total)
+        sampling = score - jnp.log(kept_masses.sum(axis=-1))
 
         def plain():
             masses = blocks.masses(jnp.exp(logits.astype(jnp.float32) - top[:, None]))

@@ -16,8 +16,6 @@ each row is finite; `floor` [...]; and `axis`, the mesh axis that the vocabulary
 computes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import jax
@@ -48,7 +46,8 @@ def top_k_threshold(
         return vocabulary.total(jnp.where(scaled > x[..., None], 1.0, 0.0), axis)
 
     def cut():
-        target, top = jnp.asarray(k, jnp.float32), vocabulary.largest(scaled, axis)
+        target = jnp.asarray(k, jnp.float32)
+        top = vocabulary.largest(scaled, axis)
         return _least_with_less_above(above, target, floor, top)
 
     active = (jnp.asarray(k) > 0) & (jnp.asarray(k) < vocabulary.size(scaled, axis))

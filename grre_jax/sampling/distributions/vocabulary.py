@@ -5,8 +5,6 @@ device computes these over its own columns and the devices exchange only the res
 never gathered.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -26,7 +24,8 @@ def invert(uniforms: Float[Array, " rows"], weights: Float[Array, "rows n"]) -> 
         weights: [rows, n], at least 0, with one above 0 in each row. A few thousand entries at
             most: a float32 uniform has 2**23 values.
     """
-    cumulative, indices = jnp.cumsum(weights, axis=-1), jnp.arange(weights.shape[-1])
+    cumulative = jnp.cumsum(weights, axis=-1)
+    indices = jnp.arange(weights.shape[-1])
     # Parallel prefix sums are not monotone to the last bit, so entries without weight are excluded
     # explicitly, not by their sums.
     index = jnp.where(
@@ -103,7 +102,8 @@ class Blocks:
         # pieces are moved into place, not single weights.
         piece = math.gcd(columns, self.width)
         pieces = weights.reshape(-1, columns // piece, piece).sum(axis=-1)
-        first, each = first_column(weights, self.axis), self.width // piece
+        first = first_column(weights, self.axis)
+        each = self.width // piece
         touched = -(-(columns + (0 if self.axis is None else self.width - piece)) // self.width)
         own = _placed(pieces, first % self.width // piece, touched * each)
         own = own.reshape(-1, touched, each).sum(axis=-1)

@@ -31,7 +31,7 @@ from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, UInt32
+from jaxtyping import Bool, Int, UInt32
 
 from grre_jax import random_streams
 from grre_jax.domains import Positive, Record, Seed, Share, checked
@@ -107,7 +107,7 @@ class Arithmetic(Record):
     def evaluation(self, count: int) -> list[Question]:
         """The first `count` held-out questions, or all, with clean demonstrations."""
         prompts = self.evaluation_batch(count)
-        return self._as_questions(prompts, self._write(self._steps(prompts)))
+        return self._as_questions(prompts, self._write(self.steps(prompts)))
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the character before the first `$` is the answer's digit, else 0."""
@@ -145,43 +145,12 @@ class Arithmetic(Record):
             UsageError: a position is negative or 2**32 or more (not checked for jax arrays).
         """
         positions = random_streams.check_positions(positions)
-        return self._write(self._steps(self.questions_batch(positions), positions))
+        return self._write(self.steps(self.questions_batch(positions), positions))
 
     def evaluation_batch(self, count: int) -> Rows:
         """The prompts of `evaluation(count)` as int32 token ids."""
         block = _order(self.operands, self._blocks)[: checked("count", Positive, count)]
         return self._prompts(block, self._held_out(block))
-
-    def batch_rewards(
-        self,
-        prompt_tokens: Int[Any, "batch prompt"],
-        prompt_lengths: Row,
-        tokens: Int[Any, "batch time"],
-        lengths: Row,
-    ) -> Float[Any, "batch"]:
-        """`verify`, for token arrays: of numpy or jax, the latter also under jit and vmap.
-
-        Args:
-            prompt_tokens: prompts, each from column 0 on; what lies at or beyond its length is
-                never looked at.
-            prompt_lengths: tokens of each prompt. A row whose length is not `prompt_length`
-                (padding) gets 0.
-            tokens: completions, from column 0 on; what lies at or beyond its length is never looked
-                at, so pad may equal `$`.
-            lengths: tokens of each completion, `$` included.
-
-        Returns:
-            Float32 rewards, 0 or 1.
-        """
-        xp = tokens.__array_namespace__()
-        answer = self._steps(prompt_tokens[:, : self.prompt_length])[-1][-1]
-        column = xp.arange(tokens.shape[1])[None, :]
-        ends = (tokens == _EOS) & (column < lengths[:, None])
-        first_end = xp.argmax(ends, axis=1)
-        before = xp.take_along_axis(tokens, xp.maximum(first_end - 1, 0)[:, None], axis=1)[:, 0]
-        ended = xp.any(ends, axis=1) & (first_end > 0)
-        right = ended & (before == answer) & (prompt_lengths == self.prompt_length)
-        return right.astype(np.float32)
 
     # -- the format
     # ------------------------------------------------------------
@@ -207,8 +176,13 @@ class Arithmetic(Record):
         columns[-1] = columns[0] * 0 + _PROMPT_END
         return xp.stack(columns, axis=1).astype(np.int32)
 
-    def _steps(self, prompts: Rows, positions: Bits | None = None) -> list[Step]:
-        """The steps of each prompt; with errors if the positions to draw them at are given."""
+    def steps(self, prompts: Rows, positions: Bits | None = None) -> list[Step]:
+        """The steps of each prompt; with the errors of a demonstration if its positions are given.
+
+        Args:
+            prompts: as of `questions_batch`.
+            positions: in the training stream.
+        """
         xp = prompts.__array_namespace__()
         flawed = None
         if positions is not None:
@@ -262,7 +236,7 @@ class Arithmetic(Record):
         return constant.__array_namespace__().stack(columns, axis=1).astype(np.int32)
 
     def _as_questions(self, prompts: Rows, demonstrations: Rows) -> list[Question]:
-        answers = self._steps(prompts)[-1][-1].tolist()
+        answers = self.steps(prompts)[-1][-1].tolist()
         texts = map(self.tokenizer.decode, prompts)
         completions = map(self.tokenizer.decode, demonstrations)
         return [

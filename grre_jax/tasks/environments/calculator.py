@@ -64,7 +64,9 @@ class Calculator(Record):
         UsageError: an option out of its domain.
     """
 
-    name, version, separator = "calculator", "1", ">"
+    name = "calculator"
+    version = "1"
+    separator = ">"
     trusted_verifier = True
     training_source = "calculator/train"
     evaluation_source = "calculator/held-out"
@@ -128,7 +130,8 @@ class Calculation:
     """
 
     def __init__(self, tools: list[dict] | None):
-        self.tools, self._answer = tools, ""
+        self.tools = tools
+        self._answer = ""
 
     def reset(self, question: Question, seed: int) -> list[dict[str, str]]:
         """Asks the question."""

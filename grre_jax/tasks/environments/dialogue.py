@@ -8,8 +8,6 @@ stay in the context, also where the template would drop those of earlier turns. 
 a chat template has the environment's separator behind each message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The interface of environments, and the environments of trajectories that are under way."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import zlib

@@ -119,7 +119,8 @@ class Arena:
     """
 
     def __init__(self, textarena: Any, env: str, **arguments: Any):
-        self._arena, self._draws = textarena, random.Random(0)
+        self._arena = textarena
+        self._draws = random.Random(0)
         self._game = textarena.make(env, **arguments)
 
     def reset(self, seed: int) -> tuple[str, dict]:

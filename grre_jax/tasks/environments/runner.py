@@ -1,7 +1,5 @@
 """Environments run in the caller's process, or in processes with a time limit for each step."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -79,8 +77,9 @@ class InProcessEnvironments:
         """Answers a trajectory's action, after the actions and observations before it; a failure is
         returned, not raised.
         """
-        asked = (trace.question, trace.seed, before, action, trace.opening)
-        return self._ask(Reply, trace.key, "step", *asked)
+        return self._ask(
+            Reply, trace.key, "step", trace.question, trace.seed, before, action, trace.opening
+        )
 
     def end(self, trace: Trace) -> None:
         """Closes the environment of a trajectory that was ended by a limit."""

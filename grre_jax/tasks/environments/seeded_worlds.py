@@ -1,7 +1,5 @@
 """Base of the tasks whose questions are the beginnings of an environment, decided by a seed."""
 
-from __future__ import annotations
-
 import abc
 import random
 from dataclasses import dataclass

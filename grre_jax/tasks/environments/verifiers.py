@@ -7,8 +7,6 @@ The package's own loop plays each trajectory. Its client, in place of a model's 
 prompts over and waits for the policy's turns.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import json

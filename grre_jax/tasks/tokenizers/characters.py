@@ -55,7 +55,8 @@ class CharTokenizer:
                 f" pad a single one, got {characters!r}, {eos!r}, {pad!r}."
             )
         self.characters = characters if pad in characters else characters + pad
-        self.eos, self.pad = eos, pad
+        self.eos = eos
+        self.pad = pad
         self.ids = {character: place for place, character in enumerate(self.characters)}
         self.vocab_size = len(self.characters)
         self.eos_ids = (self.ids[eos],)

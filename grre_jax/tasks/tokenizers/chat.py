@@ -46,8 +46,8 @@ _FOREIGN = ("user", "tool", "function", "ipython", "observation")  # roles that 
 _BREAK = "\ufdd0"
 # In place of what an assistant sampled. With a letter, which templates that change text change.
 SAMPLED = "a\ufdd1"
-# What strftime_now returns unless a date is given; the default of Llama 3's template.
-DATE = "2024-07-26"
+# What strftime_now returns, the default of Llama 3's template: a prompt is the same on any day.
+DATE = datetime.date(2024, 7, 26)
 _DATE = re.compile(r"""strftime_now\s*\(\s*(?P<quote>['"])(?P<format>.*?)(?P=quote)\s*\)""")
 
 
@@ -58,8 +58,6 @@ class ChatTokenizer:
     assistant begins to speak. A folder without a template gives the prompt as it is, with the
     beginning-of-text token if the tokenizer writes one. Nothing is ever looked up or downloaded
     outside the folder.
-
-    Attributes:
     """
 
     def __init__(
@@ -68,7 +66,6 @@ class ChatTokenizer:
         system_prompt: str | None = None,
         tools: str = "template",
         template_arguments: dict[str, Any] | None = None,
-        date: str = "",
     ):
         """Loads a tokenizer.
 
@@ -81,15 +78,12 @@ class ChatTokenizer:
                 for templates that do not: a system message then holds them in <tools> tags, and
                 the answer to calls is a user's message in <tool_response> tags.
             template_arguments: variables of the chat template, such as {"enable_thinking": False}.
-            date: YYYY-MM-DD, what strftime_now of the chat template returns; DATE if empty, which
-                the fingerprint leaves out.
 
         Raises:
             DataError: the folder, its tokenizer files or an end-of-text token are missing, or a
                 file cannot be read.
-            UsageError: a system prompt, tools in a system message,
-                template arguments or a date are given and the tokenizer has no template; or the
-                template does not read the date or one of the arguments.
+            UsageError: a system prompt, tools in a system message or template arguments are given
+                and the tokenizer has no template; or the template does not read an argument.
         """
         self.folder = Path(folder)
         if not self.folder.is_dir():  # transformers would search its cache for the name
@@ -104,9 +98,7 @@ class ChatTokenizer:
             )
         self.system_prompt = system_prompt
         self.template_arguments = template_arguments or {}
-        self.date = date
         self._check_variables()
-        self._day = datetime.datetime.fromisoformat(date or DATE)
         self.eos_ids = self._find_eos()
         pad = self.tokenizer.pad_token_id
         self.pad_id = self.eos_ids[0] if pad is None else int(pad)
@@ -133,20 +125,16 @@ class ChatTokenizer:
         return tokenizer, most + 1
 
     def _check_variables(self) -> None:
-        """Refuses a date and arguments that the template does not read: they would change
-        nothing.
-        """
+        """Refuses arguments that the template does not read: they would change nothing."""
         words = re.findall(r"\w+", json.dumps(self.tokenizer.chat_template))
         self.reads_date = "strftime_now" in words
         if unread := self.template_arguments.keys() - words:
             raise self._error(f"does not read model.template_arguments {', '.join(unread)}")
-        if self.date and not self.reads_date:
-            raise self._error("does not write model.template_date")
 
     @property
     def fingerprint(self) -> str:
-        """Of vocabulary, template, its arguments and date, system prompt, end tokens and the ids of
-        a probe text.
+        """Of vocabulary, template, its arguments, system prompt, end tokens and the ids of a probe
+        text.
         """
         vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
         content = [
@@ -159,8 +147,6 @@ class ChatTokenizer:
         ]
         if self.template_arguments:  # otherwise the fingerprint of data sets stored before
             content.append(sorted(self.template_arguments.items()))
-        if self.date:
-            content.append(["date", self.date])
         return content_digest(content)
 
     def render(self, question: Question | str) -> str:
@@ -453,11 +439,11 @@ class ChatTokenizer:
         return message
 
     def _dated(self, tools: Functions) -> str:
-        """The chat template with its calls of strftime_now replaced by what they return on the
-        tokenizer's day; transformers takes no other clock.
+        """The chat template with its calls of strftime_now replaced by what they return on DATE;
+        transformers takes no other clock.
         """
         template = self.tokenizer.get_chat_template(tools=tools)
-        template = _DATE.sub(lambda call: repr(self._day.strftime(call["format"])), template)
+        template = _DATE.sub(lambda call: repr(DATE.strftime(call["format"])), template)
         if re.search(r"strftime_now\s*\(", template):
             raise UsageError("strftime_now: expected a format in quotes, got another expression")
         return template
@@ -514,7 +500,6 @@ def load_tokenizer(
     system_prompt: str | None = None,
     tools: str = "template",
     template_arguments: dict[str, Any] | None = None,
-    date: str = "",
 ) -> CharTokenizer | ChatTokenizer:
     """The tokenizer of a model folder: a CharTokenizer where one was saved, else the Hugging
     Face tokenizer; arguments as of `ChatTokenizer`.
@@ -531,10 +516,10 @@ def load_tokenizer(
         ('CharTokenizer', [1, 10, 2, 11])
     """
     if not holds_characters(Path(folder)):
-        return ChatTokenizer(folder, system_prompt, tools, template_arguments, date)
-    if system_prompt is not None or tools != "template" or template_arguments or date:
+        return ChatTokenizer(folder, system_prompt, tools, template_arguments)
+    if system_prompt is not None or tools != "template" or template_arguments:
         raise UsageError(
-            "system_prompt, tools, template_arguments, date: expected a chat template, got the"
-            f" character tokenizer in {folder}."
+            "system_prompt, tools, template_arguments: expected a chat template, got the character"
+            f" tokenizer in {folder}."
         )
     return CharTokenizer.load(folder)

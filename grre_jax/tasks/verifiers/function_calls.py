@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.verifiers.text import after_thinking
 
-_MOST_CHARACTERS, _MOST_BRACKETS, _MOST_DEPTH, _MOST_CALLS = 10_000, 100, 40, 64
+_MOST_CHARACTERS = 10_000
+_MOST_BRACKETS = 100
+_MOST_DEPTH = 40
+_MOST_CALLS = 64
 _OPEN = {"(": ")", "[": "]", "{": "}"}
 _NAME = r"""(?!["']|\w+\((?:s|es|ies)\))(?:[^()\[\]{}=,;"`<>\n]|[(\[{][\w ]+[)\]}])+"""
 _KEY = re.compile(r"\s*([^\s()\[\]{}=,'\"<>]+(?: +[^\s()\[\]{}=,'\"<>!]+)*)\s*=(?!=)")

@@ -21,7 +21,8 @@ from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.verifiers.text import after_thinking, in_braces
 
 _MOST_CHARACTERS = 200_000  # of the end of a text
-_MOST_BOXES, _LONGEST_ANSWER = 50, 1_000
+_MOST_BOXES = 50
+_LONGEST_ANSWER = 1_000
 _BOX = re.compile(r"\\(?:boxed|fbox)\s?\{")
 _JOINED = re.compile(
     r"(?:[\s$,;.*}&]|\\(?:text\s?\{|q?quad|[()])|\b(?:and|or)\b|\b[a-z](?:_\d)?\s?=)*", re.I

@@ -3,8 +3,6 @@
 Explorers make these calls; `grre compile` and `grre explain` predict them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax.numpy as jnp
@@ -113,7 +111,8 @@ def fitting(
         return ROWS_WITHOUT_LIMIT
     stored, compute = (str(jnp.dtype(x)) if x else "" for x in build.dtypes(config.model))
     activations = compute or stored
-    tensor, expert = mesh.shape["tensor"], mesh.shape["expert"]
+    tensor = mesh.shape["tensor"]
+    expert = mesh.shape["expert"]
     row = row_bytes(
         model,
         samples=settings.group_size,

@@ -5,8 +5,6 @@ Draws are addressed (seed, position, attempt), so who samples a call changes no 
 seals what the explorers return: a rollout folder has one writer.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import logging

@@ -1,7 +1,5 @@
 """The explorer: from prompts to completions, verified rewards and groups."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 from collections.abc import Sequence

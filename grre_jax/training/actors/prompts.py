@@ -61,7 +61,8 @@ def evaluation_questions(config: Config, task: Task, tokenizer: Tokenizer) -> li
     Raises:
         DataError: all prompts are over the limit.
     """
-    count, limit = config.evaluation.questions, config.sampling.max_prompt_tokens
+    count = config.evaluation.questions
+    limit = config.sampling.max_prompt_tokens
     held_out = list(task.evaluation(count)) if count else []
     if is_environment(task):
         return held_out

@@ -5,8 +5,6 @@ One thread verifies calls (the explorer's), another seals data sets, in the orde
 that the sampler waits for neither.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

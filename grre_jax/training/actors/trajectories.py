@@ -1,7 +1,5 @@
 """Trajectories, the completions of tasks that have environments: from turns to fields of groups."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -103,7 +101,8 @@ class Play:
         self, address: Any, sample: int, turn: int, tokens: list[int]
     ) -> Future[sampling.Observation | None]:
         """Steps the environment of a trajectory; see `sampling.sample_trajectories`."""
-        played, done = self._played[address.position, sample], Future()
+        played = self._played[address.position, sample]
+        done = Future()
         ended = tokens[-1] in self.tokenizer.eos_ids
         text = self.stops(self.tokenizer.decode(tokens[: len(tokens) - ended]))
 
@@ -149,7 +148,8 @@ class Play:
             UsageError: a text cannot be encoded.
             DataError: the environment fails.
         """
-        prompt, address = self.open(question, position), sampling.Address(position)
+        prompt = self.open(question, position)
+        address = sampling.Address(position)
         played = self._played[position, 0]
         tokens: list[int] = []
         mask: list[bool] = []

@@ -1,5 +1,3 @@
-"""Checkpoints of a run, written by Orbax: in a folder on disk or in an object store, which steps
-are kept, and the checksums of their arrays.
-
-`folder.opened` chooses between disk and store.
+"""Checkpoints of a run, written by Orbax: the folder, which steps are kept, and the checksums of
+their arrays.
 """

@@ -7,8 +7,6 @@ of offline data and of the KL to the start. Every part is stored beside the chec
 against which reads are checked (`integrity.py`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import logging
@@ -309,6 +307,7 @@ def quiet() -> Iterator[None]:
     asyncio.
     """
     logger = logging.getLogger("asyncio")
-    disabled, logger.disabled = logger.disabled, True
+    disabled = logger.disabled
+    logger.disabled = True
     yield
     logger.disabled = disabled

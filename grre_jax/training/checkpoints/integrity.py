@@ -6,8 +6,6 @@ with any single damaged bit. It does not depend on the order of the elements, so
 any mesh, is computed where the array's parts are, and costs one pass over them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import zlib
 from collections.abc import Callable
@@ -32,7 +30,8 @@ def digest(params: Any) -> str:
     """Returns the SHA-256 (hexadecimal) over the name, dtype, shape and checksum of every array,
     which identifies a policy on any mesh.
     """
-    arrays, sums = jax.tree_util.tree_leaves_with_path(params), jax.device_get(of(params))
+    arrays = jax.tree_util.tree_leaves_with_path(params)
+    sums = jax.device_get(of(params))
     named = zip(arrays, jax.tree.leaves(sums), strict=True)
     text = "".join(
         f"{jax.tree_util.keystr(path)} {x.dtype} {x.shape} {int(checksum[0])}\n"

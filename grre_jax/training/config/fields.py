@@ -4,8 +4,6 @@
 names, and the reference of the documentation lists them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import inspect

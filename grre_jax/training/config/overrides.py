@@ -1,7 +1,5 @@
 """Fields of a configuration, overridden by dotted names on the command line."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -2,8 +2,6 @@
 names on the command line.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import json
@@ -272,6 +270,7 @@ RENAMED = {
     "objective.options.single": "singleton_baseline",
     "evaluation.ranking_questions": "",
     "mesh.sampler": "",
+    "model.template_date": "",
     "start_from": "",
     "data.questions": "",
     "data.overlong": "",
@@ -285,6 +284,8 @@ RENAMED = {
     "cluster.accelerators": "",
     "cluster.resources": "",
 }
+# Of these, fields that changed what is sampled.
+_REFUSED = ("sampling.weight_dtype", "model.template_date")
 _RENAMED_WORDS = {"zero": "mean", "reward": "none"}  # of objective.options.single
 
 
@@ -312,8 +313,8 @@ def _renamed(values: dict[str, Any], prefix: str) -> dict[str, Any]:
     renamed = {}
     for stored, value in values.items():
         name = RENAMED.get(prefix + stored, stored)
-        if prefix + stored == "sampling.weight_dtype" and value:
-            raise ConfigError(prefix + stored, "'' (weights are not rounded any more)", value)
+        if prefix + stored in _REFUSED and value:
+            raise ConfigError(prefix + stored, "'' (this version does not have the field)", value)
         if isinstance(value, dict):
             value = _renamed(value, f"{prefix}{name}.")
         elif prefix + stored == "objective.options.single":
@@ -336,7 +337,8 @@ def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> l
     """
     names = []
     for key in sorted(old.keys() | new.keys()):
-        a, b = old.get(key), new.get(key)
+        a = old.get(key)
+        b = new.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
             names += differences(a, b, f"{prefix}{key}.")
         elif a != b:

@@ -1,7 +1,5 @@
 """The sections of a configuration that `training` owns."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Annotated, Any, Literal
 

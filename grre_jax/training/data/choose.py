@@ -9,8 +9,6 @@ The groups of a step come from up to three streams, in this order: the run's own
 (`plan.Samples`), data.path, and data.mix (both `Stored`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

@@ -133,7 +133,8 @@ class BatchShape:
             ValueError: a row cannot take one prompt and completion.
         """
         if not share_prompts:  # every completion with its prompt is a group of its own
-            groups, samples = groups * samples, 1
+            groups = groups * samples
+            samples = 1
         group_tokens = prompt_tokens + samples * new_tokens
         pack_length = pack_length or group_tokens
         # The worst case of first-fit packing: a row is closed when the next completion no longer
@@ -185,7 +186,8 @@ def pack(
     rewards = np.zeros(shape.responses, np.float32)
     carried_components = tuple(np.zeros(shape.responses, np.float32) for _ in components)
     group_ids = np.full(shape.responses, -1, np.int32)
-    experts, response = np.zeros(shape.responses, bool), 0
+    experts = np.zeros(shape.responses, bool)
+    response = 0
     for index, group in enumerate(groups):
         end = response + len(group.lengths)
         needs = behavior_logprobs and not (expert and group.is_expert.all())
@@ -246,9 +248,11 @@ def _turn_rewards(
     """Returns the rewards of turns, NaN where there is none. A completion without turns or
     observations is one turn.
     """
-    found, first = np.full((shape.responses, shape.turns), np.nan, np.float32), 0
+    found = np.full((shape.responses, shape.turns), np.nan, np.float32)
+    first = 0
     for group in groups:
-        counts, rewards = group.turn_counts, group.turn_rewards
+        counts = group.turn_counts
+        rewards = group.turn_rewards
         if not len(counts):
             if not group.mask.all():
                 raise DataError(
@@ -256,7 +260,8 @@ def _turn_rewards(
                     " that the turns that this objective needs are unknown: leave the option of"
                     " turns out (objective.options.returns or filter)"
                 )
-            counts, rewards = np.ones(group.num_completions, np.int32), group.rewards
+            counts = np.ones(group.num_completions, np.int32)
+            rewards = group.rewards
         if counts.max() > shape.turns:
             raise DataError(
                 f"group {group.group_id} has a completion of {counts.max()} turns, over"
@@ -383,7 +388,9 @@ class Filling:
 
     def __init__(self, rows: int, length: int, share: bool):
         self.used = np.zeros(rows, int)
-        self.length, self.share, self._open = length, share, 0
+        self.length = length
+        self.share = share
+        self._open = 0
 
     def add(
         self, group_id: str, prompt: int, lengths: Sequence[int]

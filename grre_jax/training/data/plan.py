@@ -19,8 +19,6 @@ sampled the position, at an address of its own: nothing is drawn twice, and a ki
 from its folder.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from bisect import bisect_right
 from typing import Annotated, Any
@@ -211,7 +209,9 @@ class Schedule:
     max_staleness: int = -1
 
     def __post_init__(self):
-        regime, groups, replayed = self.regime, self.prompts_per_step, self.replayed_per_step
+        regime = self.regime
+        groups = self.prompts_per_step
+        replayed = self.replayed_per_step
         if replayed >= groups:
             domain = f"less, for a fresh group among {groups} a step"
             raise ConfigError("regime.replay_ratio", domain, regime.replay_ratio)
@@ -244,7 +244,8 @@ class Schedule:
         """Returns the positions that policy version `version` samples for the steps from `since`
         to before `steps`.
         """
-        batches, reuse = self.regime.batches(version, steps), self.regime.reuse
+        batches = self.regime.batches(version, steps)
+        reuse = self.regime.reuse
         needed = (first // reuse for first in batches if min(first + reuse, steps) > since)
         return [position for batch in needed for position in self.positions(batch)]
 

@@ -93,7 +93,8 @@ def place(
         components=objective.components,
         turns="turns" in objective.requires,
     )
-    cut, whole = meshes.rows(mesh, axis=1), meshes.replicated(mesh)
+    cut = meshes.rows(mesh, axis=1)
+    whole = meshes.replicated(mesh)
     arrays, structure = jax.tree.flatten(batch)
     placed = [processes.put(x, cut if x.ndim >= 3 else whole) for x in arrays]
     return jax.tree.unflatten(structure, placed)
@@ -110,7 +111,8 @@ class Prefetcher:
     """
 
     def __init__(self, prepare: Callable[[int], Prepared], ready: Callable[[int], bool]):
-        self._prepare, self._ready = prepare, ready
+        self._prepare = prepare
+        self._ready = ready
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="data")
         self._begun: tuple[int, Future[Prepared] | None] = (-1, None)
 

@@ -2,8 +2,6 @@
 usable groups selected by the `data` section. This happens once a run, before the four stages.
 """
 
-from __future__ import annotations
-
 import collections
 import copy
 import dataclasses

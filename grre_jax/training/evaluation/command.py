@@ -1,7 +1,5 @@
 """`grre evaluate`: of the first and last policy of a run, or of a model on a task."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +10,6 @@ from grre_jax.console import make_console
 from grre_jax.errors import UsageError
 from grre_jax.models.source import ModelSource
 from grre_jax.parallel import processes
-from grre_jax.reporting.intervals import Evaluation, outcome
 from grre_jax.reporting.summary import print_evaluations
 from grre_jax.sampling.config import SamplingConfig
 from grre_jax.sampling_params import SamplingParams
@@ -76,14 +73,6 @@ def evaluate_run(folder: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     questions = evaluation_questions(config, parts.task, parts.tokenizer)
     measured = {"first": (0, first), "last": (step, last)}
     result = {"steps": [0, step]} | _evaluated(parts, graph, questions, measured, first)
-    rows = [(0, result["first"]), (step, result["last"])]
-    measure = "accuracy" if all("accuracy" in row for _, row in rows) else "reward"
-    evaluations = [
-        Evaluation(at, row[measure], row[f"{measure}_low"], row[f"{measure}_high"])
-        for at, row in rows
-    ]
-    console = make_console(quiet=not processes.is_first())
-    console.print(outcome(measure, evaluations), markup=False, highlight=False)
     text = json.dumps(result, indent=2) + "\n"
     processes.on_first(lambda: replace(folder / "evaluation.json", text))
     return result
@@ -171,7 +160,8 @@ def _with_room(parts: build.Parts, questions: Sequence[Question]) -> build.Parts
     """
     config = parts.config
     longest = max(len(tokens) for _, tokens in prompts(parts, questions))
-    new, room = evaluation_settings(config).max_new_tokens, parts.model.config.max_positions
+    new = evaluation_settings(config).max_new_tokens
+    room = parts.model.config.max_positions
     if longest + new > room:
         raise UsageError(
             f"the longest question has {longest} tokens, and with --max-new-tokens {new} that is"

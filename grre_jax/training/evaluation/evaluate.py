@@ -4,8 +4,6 @@ Each question is answered by sampling and once by greedy decoding. Sampled accur
 how sharp a policy is as much as what it has learned.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """pass@k and maj@k with intervals over questions. Pure NumPy."""
 
-from __future__ import annotations
-
 import collections
 import math
 from collections.abc import Callable, Hashable, Sequence

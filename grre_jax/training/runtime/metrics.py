@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import monitoring
 from jaxtyping import Float
 
 from grre_jax.errors import DataError
@@ -52,51 +51,12 @@ class Stopwatch:
         Args:
             whole: seconds since then; what nothing else took is `seconds_training`.
         """
-        found, self._seconds = self._seconds, collections.Counter()
+        found = self._seconds
+        self._seconds = collections.Counter()
         rest = max(whole - sum(found.values()), 0.0)
         return {f"seconds_{name}": value for name, value in sorted(found.items())} | {
             "seconds_training": rest
         }
-
-
-class Beginning(Stopwatch):
-    """The time of a run until its first update, with the compiler's seconds in all threads. A
-    context manager, which ends the counting of these.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._start = time.monotonic()
-        self._compiling = 0.0
-
-    def __enter__(self) -> Beginning:
-        monitoring.register_event_duration_secs_listener(self._count)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        monitoring.unregister_event_duration_listener(self._count)
-
-    def line(self, step: Mapping[str, float]) -> str:
-        """Returns the seconds up to now and their parts.
-
-        Args:
-            step: scalars of the first update's row; its `seconds_NAME` are parts too.
-        """
-        parts = dict(self._seconds)
-        for name, value in step.items():
-            if name.startswith("seconds_"):
-                part = name.removeprefix("seconds_")
-                parts[part] = parts.get(part, 0.0) + value
-        whole = time.monotonic() - self._start
-        parts["preparation"] = whole - sum(parts.values())
-        shown = ", ".join(f"{name} {value:.1f}s" for name, value in parts.items() if value >= 0.05)
-        return (
-            f"first update after {whole:.1f}s: {shown}; compilation {self._compiling:.1f}s of these"
-        )
-
-    def _count(self, event: str, seconds: float, **_: object) -> None:
-        if event == "/jax/core/compile/backend_compile_duration":
-            self._compiling += seconds
 
 
 class Diverged(DataError):
@@ -155,7 +115,9 @@ class DelayedMetrics:
             self.log.write(self.kind, self.step, scalars)
             self.show(self.step, scalars)
             self._check(scalars)
-        self.metrics, self.step, self.extra = metrics, step, extra
+        self.metrics = metrics
+        self.step = step
+        self.extra = extra
         return scalars
 
     def _check(self, scalars: Mapping[str, float]) -> None:

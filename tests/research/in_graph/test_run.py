@@ -39,9 +39,9 @@ def rewards_of_a_random_model():
     """Rewards that a model without training gets too; the task's own have a test of theirs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            SCALE.task,
-            "batch_rewards",
-            lambda prompts, _, tokens, lengths: (tokens.sum(1) % 3 == 0).astype(jnp.float32),
+            graph_data,
+            "verdicts",
+            lambda _, prompts, tokens, lengths: (tokens.sum(1) % 3 == 0).astype(jnp.float32),
         )
         yield
 

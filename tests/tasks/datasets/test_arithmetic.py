@@ -1,11 +1,8 @@
-"""The embedded task: its arithmetic, its stream, its split, and the equality of its two
-verifiers.
-"""
+"""The embedded task: its arithmetic, its stream and its split."""
 
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from grre_jax import tasks
 from grre_jax.errors import UsageError
@@ -96,39 +93,6 @@ def test_the_final_answer_is_the_digit_that_is_judged():
     for completion in ("8,6,5$", "5$", "8,6,5$3$", "8,6,5", "8,6,4$", "$5$", "", "\u0665$"):
         verdict = SHORT.verify(question, completion)
         assert (SHORT.final_answer(completion) == "5") == verdict.correct == verdict.reward
-
-
-@st.composite
-def completions(draw):
-    """A demonstration, tokens near one, or any tokens at all, inside padding of any kind."""
-    position = draw(st.integers(0, 2**32 - 1))
-    task = draw(st.sampled_from([SHORT, FULL, ORDERED]))
-    tokens = list(task.demonstrations_batch([position])[0])
-    for _ in range(draw(st.integers(0, 2))):
-        place = draw(st.integers(0, len(tokens)))
-        tokens[place : place + 1] = draw(st.lists(st.integers(-1, 20), max_size=2))
-    length = draw(st.integers(0, len(tokens)))
-    padding = draw(st.lists(st.sampled_from([16, 0, 5, -1]), min_size=1, max_size=3))
-    return task, position, tokens + padding, length, draw(st.integers(0, 4))
-
-
-@settings(max_examples=200)
-@given(completions())
-def test_the_reward_in_the_graph_is_the_verdict(case):
-    task, position, tokens, length, extra = case
-    prompt = np.pad(task.questions_batch([position]), ((0, 0), (0, extra)), constant_values=16)
-    answer = np.array(tokens, np.int32)[None]
-    sizes = np.array([[task.prompt_length], [length]])
-    rewards = task.batch_rewards(prompt, sizes[0], answer, sizes[1])
-    verdict = task.verify(task.question(position), task.tokenizer.decode(tokens[:length]))
-    assert rewards.dtype == np.float32 and rewards.tolist() == [verdict.reward]
-
-
-def test_rows_of_padding_earn_nothing():
-    task = tasks.build("arithmetic", corruption=0)
-    prompts, answers = task.questions_batch([1, 2]), task.demonstrations_batch([1, 2])
-    found = task.batch_rewards(prompts, np.array([8, 0]), answers, np.full(2, 6))
-    assert found.tolist() == [1, 0]
 
 
 def test_positions_out_of_the_stream_are_refused():

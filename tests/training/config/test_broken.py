@@ -93,7 +93,6 @@ c.ModelSource(dtype="fp32") | model.dtype | 'fp32'
 c.ModelSource(head_dim=7) | model.head_dim | 7
 c.ModelSource(num_heads=3, num_kv_heads=2) | model.num_kv_heads | 2
 c.ModelSource(template_arguments="{}") | model.template_arguments | '{}'
-c.ModelSource(template_date="today") | model.template_date | 'today'
 c.EvaluationConfig(questions=999999999) | evaluation.questions | 999999999
 c.EvaluationConfig(greedy="yes") | evaluation.greedy | 'yes'
 c.CheckpointConfig(every=0) | checkpoint.every | 0

@@ -88,6 +88,7 @@ def test_a_configuration_imports_what_lies_beside_it(tmp_path, monkeypatch):
         {"name": "x", "training": {"steps": -1}},
         {"training": {}},
         {"name": "x", "sampling": {"weight_dtype": "int8"}},  # a field that no longer exists
+        {"name": "x", "model": {"template_date": "2031-01-31"}},
         [],
     ],
 )
@@ -131,6 +132,7 @@ def test_configurations_survive_json(path):
         assert len(configs.differences(default, stored)) == len(WORDS) // 2
     stored["evaluation"]["ranking_questions"] = "0:4"  # fields that no longer exist
     stored["sampling"]["weight_dtype"] = ""
+    stored["model"]["template_date"] = ""
     assert configs.from_dict(stored) == config
 
 
