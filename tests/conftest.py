@@ -68,6 +68,8 @@ def pytest_configure(config):
     but where a test turns it on: the tests leave the user's cache folder alone.
     """
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+    # Programs then have no lines of Python in them, whose writing takes time.
+    os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
     # Read when Ray is imported: 127.0.0.1 stays as it is.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     flags = os.environ.get("XLA_FLAGS", "")
@@ -173,7 +175,7 @@ def make_config():
                 batch_size=16,
                 optimizer=c.OptimizerConfig(learning_rate=3e-2),
             ),
-            evaluation=c.EvaluationConfig(every=4, questions=12, num_samples=4),
+            evaluation=c.EvaluationConfig(every=4, questions=12, num_samples=4, greedy=False),
             checkpoint=c.CheckpointConfig(every=3),
             logging=c.LoggingConfig(tensorboard=False),
         )

@@ -33,7 +33,7 @@ def config():
         sampling=SamplingConfig(group_size=4, max_prompt_tokens=4, max_new_tokens=3, prompts_per_call=4),
         training=TrainingConfig(steps=20, prompts_per_step=4), optimizer=OptimizerConfig(learning_rate=1e-2),
         warm_start=WarmStartConfig(steps=20, demonstrations=128, batch_size=16, optimizer=OptimizerConfig(learning_rate=3e-2)),
-        evaluation=EvaluationConfig(every=0, questions=4, num_samples=4),
+        evaluation=EvaluationConfig(every=0, questions=4, num_samples=4, greedy=False),
         checkpoint=CheckpointConfig(every=4), logging=LoggingConfig(tensorboard=False))
 """
 CLOCKED = ("time", "elapsed", "tokens_per_second", "seconds_")
