@@ -20,7 +20,7 @@ README = (Path(__file__).parents[1] / "README.md").read_text()
 TINY = {
     "sampling": {"group_size": 4, "max_new_tokens": 4},
     "training": {"prompts_per_step": 4},
-    "evaluation": {"questions": 2, "num_samples": 2},
+    "evaluation": {"questions": 4, "num_samples": 8, "greedy": False},
     "logging": {"tensorboard": False},
 }
 QUESTIONS = [{"prompt": f"{n}+2?", "answer": str(n + 2)} for n in range(8)]

@@ -8,9 +8,10 @@ import socket
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from grre_jax import rollouts
+from grre_jax import models, rollouts, tasks
 
 from ..run_processes import CONFIG, finish, groups, kill_all, rows, start, wait_for_step
 
@@ -96,8 +97,45 @@ def test_they_sample_verify_and_seal_what_one_process_does(alone, together):
     assert rollouts.verify(run / "rollouts").ok
 
 
-def test_they_learn_what_one_process_does_from_the_same_shards(config, first, started, tmp_path):
-    common = (*started, "--data.path", str(first / "rollouts"), "--evaluation.questions", "0")
+@pytest.fixture
+def stored(tmp_path):
+    """A new model with a character tokenizer, and a rollout folder of twelve groups."""
+    task = tasks.build("arithmetic", operands=2)
+    tokenizer = task.tokenizer
+    shape = models.ModelConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=16,
+        intermediate_size=32,
+        num_layers=1,
+        num_heads=2,
+        num_kv_heads=2,
+        head_dim=8,
+        eos_ids=tokenizer.eos_ids,
+    )
+    models.save(models.init(shape), tmp_path / "model")
+    tokenizer.save(tmp_path / "model")
+    draw = np.random.default_rng(0)
+    made = []
+    for question in task.questions_at(range(12)):
+        made.append(
+            rollouts.Group(
+                group_id=question.question_id,
+                prompt=question.prompt,
+                prompt_tokens=tokenizer.encode_prompt(question),
+                texts=[""] * 4,
+                lengths=[3] * 4,
+                tokens=draw.integers(0, 10, 12),
+                rewards=draw.permutation([0, 0, 1, 1]),
+                behavior_logprobs=np.full(12, -2.5),
+            )
+        )
+    rollouts.write(tmp_path / "rollouts", made, writer="test")
+    return tmp_path
+
+
+def test_they_learn_what_one_process_does_from_the_same_shards(config, stored, tmp_path):
+    common = ("--model.path", str(stored / "model"), "--data.path", str(stored / "rollouts"))
+    common += ("--warm-start.steps", "0", "--evaluation.questions", "0")
     finish(start(config, tmp_path / "one", *common))
     said = finish(*start_two(config, tmp_path / "two", *common, JAX_LOG_COMPILES="1"))
     # The layout that a step leaves is the one that it began with.

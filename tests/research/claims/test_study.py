@@ -126,6 +126,7 @@ def test_an_outsider_computes_the_same_differences():
                     assert shown in printed, (claim.name, regime, at)
 
 
+@pytest.mark.slow
 def test_a_study_of_four_runs_end_to_end(tmp_path):
     """Two algorithms with two seeds: of the real runner's curves, and nothing is done again."""
     cells = tuple((SYNC, label, COMMON[SYNC]) for label in (entrants.REINFORCE, entrants.NARROW))
