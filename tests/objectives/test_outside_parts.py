@@ -134,6 +134,7 @@ def make_batch(objective):
     )
 
 
+@jax.jit
 def gradient(objective):
     batch = make_batch(objective)
     return jax.grad(lambda logprobs: objectives.policy_loss(objective, logprobs, batch)[0])(

@@ -12,15 +12,31 @@ NAN = np.nan
 pytestmark = pytest.mark.usefixtures("float64")
 
 
+@jax.jit
+def advantages_of(objective, rewards, groups, lengths, turn_rewards):
+    """One program for what each operation would be by itself."""
+    return objectives.advantages(
+        objective, rewards, groups, lengths=lengths, turn_rewards=turn_rewards
+    )
+
+
+@jax.jit
+def slope_and_metrics(objective, logprobs, advantages, turns):
+    batch = objectives.padded_batch(
+        advantages=advantages, mask=turns >= 0, groups=np.zeros(len(turns), int), turns=turns
+    )
+
+    def loss(logprobs):
+        return objectives.policy_loss(objective, logprobs, batch)
+
+    return jax.grad(loss, has_aux=True)(logprobs)
+
+
 def by_turn(turn_rewards, groups, rewards=None, name="reinforce", lengths=None, **options):
     turn_rewards = np.array(turn_rewards)
     objective = objectives.algorithm(name, returns="turns", **options)
     rewards = np.nansum(turn_rewards, 1) if rewards is None else np.array(rewards)
-    return np.asarray(
-        objectives.advantages(
-            objective, rewards, np.array(groups), lengths=lengths, turn_rewards=turn_rewards
-        )
-    )
+    return np.asarray(advantages_of(objective, rewards, np.array(groups), lengths, turn_rewards))
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.9])
@@ -39,7 +55,7 @@ def test_one_turn_is_the_advantage_of_the_response_to_the_bit():
     rewards, groups = np.array([0.1, 1.0, 0.3, 0.7, 2.0]), np.array([0, 0, 0, 4, 4])
     lengths = np.array([[3, 0], [1, 0], [4, 0], [1, 0], [5, 0]])
     plain = objectives.algorithm("opo")
-    expected = objectives.advantages(plain, rewards, groups, lengths=lengths[:, 0])
+    expected = advantages_of(plain, rewards, groups, lengths[:, 0], None)
     found = by_turn([[0, NAN]] * 5, groups, rewards, "opo", lengths, discount=0.0)
     np.testing.assert_array_equal(found, np.stack([expected, 0 * expected], 1))
 
@@ -56,9 +72,14 @@ def test_dropped_responses_have_no_turns_and_penalties_of_length_are_the_last_tu
     played = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
     objective = objectives.algorithm("dapo", returns="turns", max_length=6, overlong_buffer=4)
     lengths, rewards = np.array([[1, 1], [1, 1], [4, 2], [1, 1]]), np.array([1.0, 1, 2, 0])
-    shaped = objectives.shape_data(
-        objective, rewards, np.array([0, 0, 1, 1]), lengths=lengths, turn_rewards=played
-    )
+
+    @jax.jit
+    def shape(rewards, groups, lengths, played):
+        return objectives.shape_data(
+            objective, rewards, groups, lengths=lengths, turn_rewards=played
+        )
+
+    shaped = shape(rewards, np.array([0, 0, 1, 1]), lengths, np.array(played))
     np.testing.assert_array_equal(shaped.dropped, [True, True, False, False])
     # Rewards 2 - 1 and 0: returns of the first turn are 1 and 0, of the second 0 and 0.
     expected = [[0, 0], [0, 0], [1, 0], [-1, 0]]
@@ -72,12 +93,8 @@ def test_dropped_responses_have_no_turns_and_penalties_of_length_are_the_last_tu
     advantages=arrays(float, (3, 2), elements=st.floats(-3, 3)),
 )
 def test_tokens_have_the_advantage_of_their_turn_and_observations_none(turn, advantages):
-    batch = objectives.padded_batch(
-        advantages=advantages, mask=turn >= 0, groups=np.zeros(3, int), turns=turn
-    )
     objective = objectives.algorithm("reinforce", returns="turns", aggregation="sum")
-    logprobs = np.where(turn >= 0, -1.0, NAN)
-    slope = jax.grad(lambda x: objectives.policy_loss(objective, x, batch)[0])(logprobs)
+    slope, _ = slope_and_metrics(objective, np.where(turn >= 0, -1.0, NAN), advantages, turn)
     expected = np.take_along_axis(advantages, np.maximum(turn, 0), 1) * (turn >= 0)
     np.testing.assert_allclose(slope, -expected, atol=1e-12)
     assert not np.asarray(slope)[turn < 0].any()
@@ -86,16 +103,11 @@ def test_tokens_have_the_advantage_of_their_turn_and_observations_none(turn, adv
 @pytest.mark.parametrize("returns, second", [("none", 1), ("turns", 2)])
 def test_turns_beyond_the_first_are_left_out(returns, second):
     advantages = np.array([[1.0, 2, 3], [-1, -2, -3]])
-    batch = objectives.padded_batch(
-        advantages=advantages if returns == "turns" else advantages[:, 0],
-        mask=np.ones((2, 4)),
-        groups=np.zeros(2, int),
-        turns=np.array([[0, 0, 1, 2], [0, 1, 1, 1]]),
-    )
     options = {"filter": "first_turns", "most_turns": 2, "aggregation": "sum", "returns": returns}
     objective = objectives.algorithm("reinforce", **options)
-    loss = jax.grad(lambda x: objectives.policy_loss(objective, x, batch), has_aux=True)
-    slope, metrics = loss(-np.ones((2, 4)))
+    turns = np.array([[0, 0, 1, 2], [0, 1, 1, 1]])
+    given = advantages if returns == "turns" else advantages[:, 0]
+    slope, metrics = slope_and_metrics(objective, -np.ones((2, 4)), given, turns)
     np.testing.assert_allclose(slope, [[-1, -1, -second, 0], [1, second, second, second]])
     assert metrics["filtered_fraction"] == pytest.approx(1 / 8)
 
