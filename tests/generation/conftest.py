@@ -11,13 +11,13 @@ CHATML = (
     " }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SHAPE = dict(
-    hidden_size=16, intermediate_size=24, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8
+    hidden_size=16, intermediate_size=24, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8
 )
 
 
 @pytest.fixture(scope="session")
 def chat_model(tmp_path_factory):
-    """A Hugging Face folder: two layers of random weights, 256 byte tokens and three special
+    """A Hugging Face folder: a layer of random weights, 256 byte tokens and three special
     ones, a chat template, room for 160 tokens.
     """
     pytest.importorskip("transformers")

@@ -116,7 +116,7 @@ def test_ids_that_the_tokenizer_lacks_are_never_drawn(sample, chat_model, tmp_pa
 
 
 def test_rollouts_take_a_line_with_rewards(sample, digit_model, tmp_path):
-    words = "--prompt=3+5> --num-samples=2 --max-new-tokens=5 --temperature=0.5 --top-k=3"
+    words = "--prompt=3+5> --num-samples=2 --max-new-tokens=20 --temperature=0.5 --top-k=3"
     (line,) = sample(digit_model, *words.split())
     first, second = line["completions"]
     first["reward"] = 0

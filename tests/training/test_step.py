@@ -134,7 +134,7 @@ GRPO = {
 @pytest.mark.parametrize(
     "name, options",
     [
-        ("grpo", GRPO),
+        pytest.param("grpo", GRPO, marks=pytest.mark.slow),
         # Decides by the whole step: the first phase is a forward pass of its own.
         ("m2po", {"m2_threshold": 0.05}),
         ("grpo_veto", {"veto_low": 0.9, "veto_high": 1.1}),  # decides by the order of tokens

@@ -15,7 +15,6 @@ from grre_jax.rollouts.encoding import encode
 from grre_jax.tasks import Question
 from grre_jax.training import build
 from grre_jax.training.config.overrides import override
-from grre_jax.training.runtime.metrics import Stopwatch
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.warm_start import (
     DEMONSTRATIONS_FROM,
@@ -31,8 +30,7 @@ from .runtime.test_metrics import Log
 def start(parts, folder):
     graph, state = first_state(parts)
     log = Log()
-    rest = (log, StopRequest(), quiet(), Stopwatch())
-    return warm_start(parts, graph, state.params, folder, *rest), log.rows
+    return warm_start(parts, graph, state.params, folder, log, StopRequest(), quiet()), log.rows
 
 
 @pytest.fixture(scope="module")

@@ -92,7 +92,7 @@ def test_greedy_figures_are_those_of_greedy_completions(make_config, setting):
             likely = completion == texts[question.question_id]
             return Verdict(likely - 0.5, {"length": len(completion)}, correct=likely)
 
-    parts = build.build(make_config("", "--evaluation.num_samples 1"))
+    parts = build.build(make_config("", "--evaluation.num_samples 1 --evaluation.greedy true"))
     parts = dataclasses.replace(parts, task=Likely())
     vars(parts)["judge"] = InProcess(parts.task)  # a local class cannot be sent to another process
     evaluator = make_evaluator(parts, alone.sampled.graph)
