@@ -13,6 +13,7 @@ import shutil
 import sys
 
 import hypothesis
+import jax
 import pytest
 from jaxtyping import install_import_hook
 from packaging.version import Version
@@ -67,9 +68,10 @@ def pytest_configure(config):
     backend now and then (jax 0.10.2: a segmentation fault as a program is written to it). It is off
     but where a test turns it on: the tests leave the user's cache folder alone.
     """
-    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
-    # Programs then have no lines of Python in them, whose writing takes time.
-    os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
+    # Without lines of Python in programs, whose writing takes time.
+    for name, value in (("enable_compilation_cache", False), ("traceback_in_locations_limit", 0)):
+        os.environ[f"JAX_{name.upper()}"] = str(int(value))
+        jax.config.update(f"jax_{name}", value)  # which is imported already
     # Read when Ray is imported: 127.0.0.1 stays as it is.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     flags = os.environ.get("XLA_FLAGS", "")
@@ -132,8 +134,8 @@ def _mappings():
 
 
 def _let_go(wanted):
-    if wanted and "jax" in sys.modules:
-        sys.modules["jax"].clear_caches()
+    if wanted:
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

@@ -70,9 +70,10 @@ LOST = (
 @pytest.mark.parametrize(
     "what, statuses, last",
     [
-        ("data", [1, 1], [LOST, "grre: no such file"]),
+        pytest.param("data", [1, 1], [LOST, "grre: no such file"], marks=pytest.mark.slow),
         ("bug", [1, 1], [LOST, "grre: process 1 failed; the others end with it"]),
-        ("both", [2, 2], ["grre: field x is wrong"] * 2),  # processes that fail alike
+        # Processes that fail alike.
+        pytest.param("both", [2, 2], ["grre: field x is wrong"] * 2, marks=pytest.mark.slow),
         # What all agree on passes; the status is Python's own.
         ("agreed", [1, 1], [".*Agreed: all of us"] * 2),
     ],
@@ -86,7 +87,7 @@ def test_a_process_that_fails_says_why_and_the_other_ends_too(what, statuses, la
     assert what != "bug" or "KeyError: 'mistake'" in errors[1]
 
 
-@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_process_that_never_comes_is_said(first):
     (status,), (errors,) = members("both", first=first, present=1, timeout=2)
     assert status == 1

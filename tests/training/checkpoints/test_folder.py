@@ -125,7 +125,7 @@ def test_damaged_bits_are_never_taken_for_parameters(state, saved, flip):
     files = [path for path in (folder / "2").rglob("*") if path.is_file() and path.stat().st_size]
     largest = max(files, key=lambda path: path.stat().st_size)
     refused = 0
-    for path in [*files, *[largest] * 30]:
+    for path in [*files, *[largest] * 12]:
         whole = path.read_bytes()
         flip(path, draw.randrange(len(whole)), draw.randrange(8))
         checkpoints = Checkpoints(folder, read_only=True)
@@ -136,7 +136,7 @@ def test_damaged_bits_are_never_taken_for_parameters(state, saved, flip):
             assert "c/2" in str(error) and "step 1" in str(error)
         checkpoints.close()
         path.write_bytes(whole)
-    assert refused > 20
+    assert refused > 8
 
 
 def test_what_a_killed_writer_left_does_not_count(saved):
