@@ -1,4 +1,6 @@
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import nnx
 
@@ -11,7 +13,7 @@ ENDS = (0, 5, 11, 17)  # 0 is also what rows are padded with
 
 @pytest.fixture(scope="session")
 def tiny():
-    """Makes a small model whose attention matters."""
+    """Makes a small model whose attention matters. Nothing is compiled for it."""
 
     def make(**options):
         shape = dict(
@@ -24,10 +26,17 @@ def tiny():
             head_dim=8,
             eos_ids=ENDS,
         )
-        model = models.Transformer(ModelConfig(**shape | options), rngs=nnx.Rngs(3))
-        # Random weights of the usual size attend nearly evenly: larger ones make position and
-        # context matter.
+        config = ModelConfig(**shape | options)
+        model = nnx.eval_shape(lambda: models.Transformer(config, rngs=nnx.Rngs(3)))
         graph, params = nnx.split(model)
-        return nnx.merge(graph, jax.tree.map(lambda p: 2.5 * p if p.ndim == 3 else p, params))
+        random = np.random.default_rng(3)
+
+        def fill(p):
+            # Matrices of the usual size attend nearly evenly: larger ones make position and context
+            # matter.
+            scale = 2.5 * p.shape[-2] ** -0.5 if p.ndim == 3 else 0.5
+            return jnp.asarray(random.normal(scale=scale, size=p.shape).astype(p.dtype))
+
+        return nnx.merge(graph, jax.tree.map(fill, params))
 
     return make
