@@ -13,7 +13,7 @@ from ..calls import call, sample
 from ..test_sampler import forward
 
 PROMPTS = [np.random.default_rng(i).integers(1, 24, 1 + i % 8).tolist() for i in range(10)]
-OPTIONS = {"group_size": 4, "max_new_tokens": 150, "key": jax.random.key(1), "eos_ids": (5,)}
+OPTIONS = {"group_size": 4, "max_new_tokens": 100, "key": jax.random.key(1), "eos_ids": (5,)}
 
 
 @pytest.fixture(scope="module")
