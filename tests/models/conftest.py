@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import zlib
 from pathlib import Path
 
 import jax
@@ -73,7 +74,7 @@ SHAPE = models.ModelConfig(
 @pytest.fixture(scope="session")
 def small():
     """`small(**fields)` is a model of two layers with every parameter random, norms, biases and
-    low-rank terms too. Nothing is compiled for it.
+    low-rank terms too, by their names. Nothing is compiled for it.
     """
 
     def make(**fields):
@@ -81,11 +82,11 @@ def small():
         options = {name: fields.pop(name) for name in names if name in fields}
         config = dataclasses.replace(SHAPE, **fields)
         graph, state = nnx.split(nnx.eval_shape(lambda: models.init(config, **options)))
-        random = np.random.default_rng(0)
 
-        def fill(p):
+        def fill(path, p):
+            random = np.random.default_rng(zlib.crc32(jax.tree_util.keystr(path).encode()))
             return jnp.asarray(random.normal(scale=0.3, size=p.shape).astype(p.dtype))
 
-        return nnx.merge(graph, jax.tree.map(fill, state))
+        return nnx.merge(graph, jax.tree_util.tree_map_with_path(fill, state))
 
     return make

@@ -21,7 +21,7 @@ def token_logprobs(model, rows, temperature):
 
 @pytest.fixture(scope="module")
 def model(tiny):
-    return tiny()
+    return tiny(num_layers=1)
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,13 @@ import sys
 import jax, numpy as np
 from flax import nnx
 from grre_jax import parallel, sampling
-from grre_jax.models import ModelConfig, Transformer
 from grre_jax.parallel import mesh as meshes
+from tests.sampling.conftest import make_model
 
 COUNT = int(sys.argv[1])
 SAMPLES = 4
 TIME = 40 if COUNT > 100 else 20
-config = ModelConfig(vocab_size=48, hidden_size=16, intermediate_size=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, tie_embeddings=False, eos_ids=(5,))
-graph, params = nnx.split(Transformer(config, rngs=nnx.Rngs(3)))
-params = jax.tree.map(lambda p: 2.5 * p if p.ndim == 3 else p, params)
+graph, params = nnx.split(make_model(num_layers=1, vocab_size=48, tie_embeddings=False, eos_ids=(5,)))
 draw = np.random.default_rng(0)
 prompts = [draw.integers(1, 48, draw.integers(1, 9)).tolist() for _ in range(COUNT // SAMPLES)]
 positions = np.arange(len(prompts))

@@ -51,7 +51,7 @@ def answered(tokens):
 
 @pytest.fixture(scope="module")
 def model(tiny):
-    return tiny()
+    return tiny(num_layers=1)
 
 
 def play(model, respond=None, rows=4, only=None, limits=LIMITS, prompts=PROMPTS, **options):
@@ -193,12 +193,11 @@ def test_what_is_refused(model, named, options):
 SHARDED = """
 import jax
 from flax import nnx
-from grre_jax.models import ModelConfig, Transformer
 from grre_jax.parallel import mesh as meshes
+from tests.sampling.conftest import make_model
 from tests.sampling.test_turns import Game, play, same
 
-config = ModelConfig(vocab_size=24, hidden_size=16, intermediate_size=24, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=8, eos_ids=(0, 5))
-graph, params = nnx.split(Transformer(config, rngs=nnx.Rngs(3)))
+graph, params = nnx.split(make_model(num_layers=1))
 whole = play(nnx.merge(graph, params))
 mesh = meshes.make_mesh(meshes.MeshConfig(data=2, tensor=2))
 with meshes.use(mesh):

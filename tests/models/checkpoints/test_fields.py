@@ -115,7 +115,8 @@ def test_generation_config(checkpoint):
     assert walk(tokens, read, name)[1] == tokens
     # Defaults of generate(), which no run here takes.
     others = vars(transformers.GenerationConfig()).keys() - tokens
-    assert not walk(others, read)[1]
+    for value in VALUES:
+        assert read(dict.fromkeys(others, value)) == read({})
 
 
 def test_generation_config_goes_before_config(checkpoint):

@@ -57,7 +57,8 @@ print(json.dumps(cut))
 """
 
 
-TRIED = {"llama_bias": ["fsdp"], "qwen2_untied": ["tensor", "all"], "gemma3": ["fsdp"]}
+TRIED = {"llama_bias": ["fsdp"], "qwen2_untied": ["all"]}
+OTHERS = {"qwen2_untied": ["tensor"], "gemma3": ["fsdp"]}
 
 
 def test_parameters_land_where_the_rules_say_and_come_back_from_there(tmp_path):
@@ -65,13 +66,17 @@ def test_parameters_land_where_the_rules_say_and_come_back_from_there(tmp_path):
     # The table is taken where it divides, and a dimension stays whole where it does not.
     assert cut["qwen2_untied all"]["layers.qkv_proj"] == [None, "fsdp", "tensor"]
     assert cut["qwen2_untied all"]["layers.down_proj"] == [None, "tensor", "fsdp"]
-    assert cut["qwen2_untied tensor"]["layers.qkv_bias"] == [
-        None,
-        "tensor",
-    ]  # within the groups: there are four
-    assert cut["gemma3 fsdp"]["layers.o_proj"] == [None, "tensor", "fsdp"]
+    assert cut["qwen2_untied all"]["layers.qkv_bias"] == [None, "tensor"]
     assert cut["llama_bias fsdp"]["layers.qkv_proj"] == [None, None, "tensor"]
     assert cut["llama_bias fsdp"]["layers.attn_norm"] == []
+
+
+@pytest.mark.slow
+def test_other_parameters_and_other_meshes(tmp_path):
+    cut = json.loads(printed(PLACED, STORED, tmp_path, json.dumps(OTHERS)))
+    # Within the groups: there are four.
+    assert cut["qwen2_untied tensor"]["layers.qkv_bias"] == [None, "tensor"]
+    assert cut["gemma3 fsdp"]["layers.o_proj"] == [None, "tensor", "fsdp"]
 
 
 # A bfloat16 checkpoint of 130 MB in several files, whose tensors are small against its parameters:
