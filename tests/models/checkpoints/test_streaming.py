@@ -57,26 +57,25 @@ print(json.dumps(cut))
 """
 
 
-TRIED = {"llama_bias": ["fsdp"], "qwen2_untied": ["all"]}
-OTHERS = {"qwen2_untied": ["tensor"], "gemma3": ["fsdp"]}
+ALL = {"qwen2_untied": ["tensor", "all"], "llama_bias": ["fsdp"], "gemma3": ["fsdp"]}
 
 
-def test_parameters_land_where_the_rules_say_and_come_back_from_there(tmp_path):
-    cut = json.loads(printed(PLACED, STORED, tmp_path, json.dumps(TRIED)))
+@pytest.mark.parametrize(
+    "tried", [{"qwen2_sliding": ["all"]}, pytest.param(ALL, marks=pytest.mark.slow)]
+)
+def test_parameters_land_where_the_rules_say_and_come_back_from_there(tmp_path, tried):
+    cut = json.loads(printed(PLACED, STORED, tmp_path, json.dumps(tried)))
     # The table is taken where it divides, and a dimension stays whole where it does not.
-    assert cut["qwen2_untied all"]["layers.qkv_proj"] == [None, "fsdp", "tensor"]
-    assert cut["qwen2_untied all"]["layers.down_proj"] == [None, "tensor", "fsdp"]
-    assert cut["qwen2_untied all"]["layers.qkv_bias"] == [None, "tensor"]
-    assert cut["llama_bias fsdp"]["layers.qkv_proj"] == [None, None, "tensor"]
-    assert cut["llama_bias fsdp"]["layers.attn_norm"] == []
-
-
-@pytest.mark.slow
-def test_other_parameters_and_other_meshes(tmp_path):
-    cut = json.loads(printed(PLACED, STORED, tmp_path, json.dumps(OTHERS)))
-    # Within the groups: there are four.
-    assert cut["qwen2_untied tensor"]["layers.qkv_bias"] == [None, "tensor"]
-    assert cut["gemma3 fsdp"]["layers.o_proj"] == [None, "tensor", "fsdp"]
+    if tried == ALL:
+        assert cut["qwen2_untied tensor"]["layers.qkv_bias"] == [None, "tensor"]  # four groups
+        assert cut["llama_bias fsdp"]["layers.qkv_proj"] == [None, None, "tensor"]
+        return
+    specs = cut["qwen2_sliding all"]
+    assert specs["layers.qkv_proj"] == [None, "fsdp", "tensor"]
+    assert specs["layers.down_proj"] == [None, "tensor", "fsdp"]
+    assert specs["layers.qkv_bias"] == [None, "tensor"]
+    assert specs["layers.attn_norm"] == []
+    assert specs["head"] == [None, "fsdp"]
 
 
 # A bfloat16 checkpoint of 130 MB in several files, whose tensors are small against its parameters:
