@@ -42,15 +42,15 @@ def gradients(
 
 def compare(block, softcap=0.0, num_ids=None, scored=None, scale=1.0, temperature=0.7, **tolerance):
     random = np.random.default_rng(0)
-    weights = random.normal(size=13).astype(np.float32)
-    hidden = (scale * random.normal(size=(13, 8))).astype(np.float32)
+    weights = random.normal(size=5).astype(np.float32)
+    hidden = (scale * random.normal(size=(5, 8))).astype(np.float32)
     head = random.normal(size=(37, 8)).astype(np.float32)
     count = num_ids or 37
     head[count:] *= 9
-    targets = random.integers(0, count, 13)
+    targets = random.integers(0, count, 5)
     given = weights, hidden, head, targets, np.float32(temperature)
     found = gradients(head_logprobs, *given, block, softcap, num_ids, scored)
-    shown = np.ones(13, bool) if scored is None else scored
+    shown = np.ones(5, bool) if scored is None else scored
     expected = gradients(reference, *given, 0, softcap, num_ids, shown)
     assert_same(found, expected, **tolerance)
 
@@ -67,10 +67,10 @@ def test_values_and_gradients(block, softcap, num_ids):
     compare(block, softcap, num_ids)
 
 
-@pytest.mark.parametrize("count", [0, 1, 5, 13])
+@pytest.mark.parametrize("count", [0, 1, 3, 5])
 def test_of_scored_tokens_alone(count):
     """As many results and gradients as of all tokens, in any places."""
-    compare(10, 3.0, 21, np.random.default_rng(2).permutation(13) < count)
+    compare(10, 3.0, 21, np.random.default_rng(2).permutation(5) < count)
 
 
 def test_a_cut_vocabulary_may_end_on_ids_without_text():
@@ -82,10 +82,10 @@ from grre_jax.parallel import MeshConfig, make_mesh
 from grre_jax.parallel.mesh import use
 from tests.models.test_logprobs import reference
 random = np.random.default_rng(0)
-hidden, head = (random.normal(size=(n, 8)).astype(np.float32) for n in (16, 40))
+hidden, head = (random.normal(size=(n, 8)).astype(np.float32) for n in (8, 40))
 head[13:] *= 9
-targets = jnp.arange(16) % 13
-scored = jnp.arange(16) % 3 > 0  # of every device's tokens another number
+targets = 5 * jnp.arange(8) % 13
+scored = jnp.arange(8) % 3 > 0  # of every device's tokens another number
 def slopes(function, block):
     def loss(hidden, head):
         outputs = function(hidden, head, targets, jnp.float32(0.7), block, 0.0, 13, scored)
@@ -104,15 +104,15 @@ print(max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in pairs))
 
 
 def test_large_logits_neither_overflow_nor_vanish():
-    compare(36, scale=1e3, temperature=1.0, atol=2e-2)
+    compare(36, scale=1e3, temperature=1.0, atol=2e-2, rtol=1e-4)
 
 
 def test_half_precision_inputs_give_float32_outputs_and_their_own_gradients():
     random = np.random.default_rng(0)
-    hidden, head = (jnp.asarray(random.normal(size=(n, 8)), jnp.bfloat16) for n in (13, 37))
-    given = np.arange(13), np.float32(1.0)
+    hidden, head = (jnp.asarray(random.normal(size=(n, 8)), jnp.bfloat16) for n in (5, 37))
+    given = np.arange(5), np.float32(1.0)
     arrays = hidden, head.astype(np.float32)
-    slopes, outputs = gradients(head_logprobs, np.ones(13), *arrays, *given, 36, 0.0, None, None)
+    slopes, outputs = gradients(head_logprobs, np.ones(5), *arrays, *given, 36, 0.0, None, None)
     assert [x.dtype for x in (*outputs, *slopes)] == [*["float32"] * 2, "bfloat16", "float32"]
     logits = np.asarray(hidden, float) @ np.asarray(head, float).T
     expected = logits[given[0], given[0]] - np.log(np.exp(logits).sum(1))

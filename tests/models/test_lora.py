@@ -32,7 +32,7 @@ def test_the_base_is_what_it_is_without_and_b_starts_at_zero():
     assert found.keys() - expected.keys() == {f"layers.{name}" for name in names}
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name])
-    np.testing.assert_array_equal(logits(model), logits(base))
+    assert not any(found[f"layers.{name}"].any() for name in names if name.endswith("_b"))
     a, bound = np.asarray(found["layers.down_lora_a"]), 24**-0.5  # uniform within 1 / sqrt(in)
     assert a.shape == (2, 24, 3) and abs(a.mean()) < 0.05
     assert 0.8 * bound < np.abs(a).max() <= bound
