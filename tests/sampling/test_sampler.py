@@ -46,14 +46,12 @@ def forward(model, prompts, samples, temperature):
         rows[:, : len(prompt)] = prompt
         completions = slice(len(prompt), len(prompt) + out.shape[-1])
         rows[:, completions] = samples.tokens[b]
-        out[b] = token_logprobs(model, rows, np.float32(temperature))[
-            :, completions
-        ]
+        out[b] = token_logprobs(model, rows, np.float32(temperature))[:, completions]
     return np.where(np.arange(out.shape[-1]) < samples.lengths[..., None], out, 0)
 
 
 # Windows shorter than the longest prompt, than the completions, and than both together.
-GEMMA = {
+ALL_PARTS = {
     "qk_norm": True,
     "activation": "gelu_tanh",
     "unit_offset_norms": True,
@@ -65,8 +63,6 @@ GEMMA = {
     "sliding_window": 4,
     "local_rope_theta": 50.0,
     "rope_scaling": RopeScaling("linear", 4.0),
-}
-ALL_PARTS = GEMMA | {
     "qkv_bias": True,
     "attention_out_bias": True,
     "num_kv_heads": 1,

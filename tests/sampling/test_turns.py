@@ -11,7 +11,7 @@ from grre_jax.sampling import turns
 
 from .. import simulated_devices
 from .calls import sample, split
-from .test_sampler import ENDS, GEMMA, LATER, SHAPE, token_logprobs
+from .test_sampler import ALL_PARTS, ENDS, LATER, SHAPE, token_logprobs
 
 PROMPTS = [[3, 4, 5, 0, 7, 8], [9, 2], [6]]
 SAMPLES, TURN, LIMITS = 3, 5, turns.Limits(turns=4, tokens=40)
@@ -54,13 +54,12 @@ def model(tiny):
     return tiny(num_layers=1)
 
 
-def play(model, respond=None, rows=4, only=None, limits=LIMITS, prompts=PROMPTS, **options):
+def play(model, respond=None, rows=4, limits=LIMITS, prompts=PROMPTS, **options):
     """Trajectories by (position, sample)."""
     drawn, rest = split({"max_new_tokens": TURN} | options)
     openings = [
-        turns.Opening(turns.Address(i), prompt, samples)
+        turns.Opening(turns.Address(i), prompt, [*range(SAMPLES)])
         for i, prompt in enumerate(prompts)
-        if (samples := [k for k in range(SAMPLES) if only in (None, (i, k))])
     ]
     options = {"key": KEY, "prompt_tokens": 16} | rest
     found = turns.sample_trajectories(
@@ -122,7 +121,7 @@ def test_stored_logprobs_equal_a_full_forward_pass(model, together):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [GEMMA, LATER])
+@pytest.mark.parametrize("options", [ALL_PARTS, LATER])
 def test_windows_caps_and_temperature_rescored(tiny, options):
     model = tiny(**options)
     found = play(model, temperature=0.7, top_k=6)

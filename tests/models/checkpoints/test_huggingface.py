@@ -110,7 +110,6 @@ def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(checkpoint, check_
         (dict(layer_types=["full_attention", "sliding_attention"]), "sliding_window"),
         (dict(layer_types=["full_attention", "chunked_attention"]), "layer_types"),
         (dict(layer_types=["full_attention"]), "layer_types"),
-        (dict(quantization_config={"quant_method": "gptq"}), "quantization_config"),
         (dict(rms_norm_epsilon=0.1), "rms_norm_epsilon: .*'rms_norm_eps'"),
         (dict(hidden_size=None), "hidden_size"),
         (dict(num_key_value_heads=4), "num_key_value_heads"),
