@@ -61,7 +61,7 @@ def assert_same(ours, theirs, *arrays, atol=2e-5):
     "length, block, window, softcap",
     [
         (1, 0, 3, 0.7),
-        (65, 8, None, 0.0),
+        pytest.param(65, 8, None, 0.0, marks=pytest.mark.slow),
         (65, 8, 3, 0.7),
         pytest.param(200, 8, 3, 0.7, marks=pytest.mark.slow),
     ],

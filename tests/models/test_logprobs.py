@@ -10,8 +10,6 @@ from flax import nnx
 
 from grre_jax.models import head_logprobs, token_logprobs
 
-from .. import simulated_devices
-
 
 def reference(hidden, head, targets, temperature, block, softcap, num_ids, scored=None):
     """Log-probs of the targets and entropies, from whole logits."""
@@ -71,36 +69,6 @@ def test_values_and_gradients(block, softcap, num_ids):
 def test_of_scored_tokens_alone(count):
     """As many results and gradients as of all tokens, in any places."""
     compare(10, 3.0, 21, np.random.default_rng(2).permutation(5) < count)
-
-
-def test_a_cut_vocabulary_may_end_on_ids_without_text():
-    program = """
-import jax, jax.numpy as jnp, numpy as np
-from jax.sharding import NamedSharding, PartitionSpec as P
-from grre_jax.models import head_logprobs
-from grre_jax.parallel import MeshConfig, make_mesh
-from grre_jax.parallel.mesh import use
-from tests.models.test_logprobs import reference
-random = np.random.default_rng(0)
-hidden, head = (random.normal(size=(n, 8)).astype(np.float32) for n in (8, 40))
-head[13:] *= 9
-targets = 5 * jnp.arange(8) % 13
-scored = jnp.arange(8) % 3 > 0  # of every device's tokens another number
-def slopes(function, block):
-    def loss(hidden, head):
-        outputs = function(hidden, head, targets, jnp.float32(0.7), block, 0.0, 13, scored)
-        outputs = [jnp.where(scored, x, 0) for x in outputs]
-        return outputs[0].sum(), outputs
-    return jax.grad(loss, argnums=(0, 1), has_aux=True)
-whole = jax.jit(slopes(reference, 0))(hidden, head)
-mesh = make_mesh(MeshConfig(fsdp=2, tensor=4))
-placed = jax.device_put((hidden, head), NamedSharding(mesh, P()))
-with use(mesh):
-    cut = jax.jit(lambda *arrays: [slopes(head_logprobs, block)(*arrays) for block in (64, 4)])(*placed)
-pairs = zip(2 * jax.tree.leaves(whole), jax.tree.leaves(cut), strict=True)
-print(max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in pairs))
-"""
-    assert float(simulated_devices.printed(program)) < 1e-5
 
 
 def test_large_logits_neither_overflow_nor_vanish():
