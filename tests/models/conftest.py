@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import zlib
 from pathlib import Path
 
 import jax
@@ -70,21 +71,22 @@ SHAPE = models.ModelConfig(
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small():
-    """`small(**fields)` is a model of two layers with every parameter random, norms and biases
-    too.
+    """`small(**fields)` is a model of two layers with every parameter random, norms, biases and
+    low-rank terms too, by their names. Nothing is compiled for it.
     """
 
-    def make(seed=0, **fields):
-        names = ("dtype", "compute_dtype", "remat", "unroll")
+    def make(**fields):
+        names = ("dtype", "compute_dtype", "remat", "unroll", "lora")
         options = {name: fields.pop(name) for name in names if name in fields}
-        model = models.init(dataclasses.replace(SHAPE, **fields), **options)
-        random = np.random.default_rng(seed)
-        graph, state = nnx.split(model)
-        filled = jax.tree.map(
-            lambda p: jnp.asarray(random.normal(scale=0.3, size=p.shape), p.dtype), state
-        )
-        return nnx.merge(graph, filled)
+        config = dataclasses.replace(SHAPE, **fields)
+        graph, state = nnx.split(nnx.eval_shape(lambda: models.init(config, **options)))
+
+        def fill(path, p):
+            random = np.random.default_rng(zlib.crc32(jax.tree_util.keystr(path).encode()))
+            return jnp.asarray(random.normal(scale=0.3, size=p.shape).astype(p.dtype))
+
+        return nnx.merge(graph, jax.tree_util.tree_map_with_path(fill, state))
 
     return make

@@ -47,9 +47,7 @@ def separate():
 LATER = OTHER_FAMILIES | {"rotary_share": 0.7}
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"qkv_bias": True, "tie_embeddings": False, "family": "qwen2"}, LATER]
-)
+@pytest.mark.parametrize("options", [{"qkv_bias": True, "tie_embeddings": False}, LATER])
 def test_completions_that_share_a_prompt_are_scored_and_learned_as_separate_rows(small, options):
     graph, params = nnx.split(small(**options))
     row = packed(PROMPT, COMPLETIONS, padding=3)

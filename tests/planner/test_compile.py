@@ -51,6 +51,9 @@ SMALL = Config(
 )
 
 
+ONE = ("--mesh.data", "1", "--model.num_layers", "1")
+
+
 @pytest.fixture
 def default(tmp_path):
     """The file of a configuration that leaves everything at its default."""
@@ -77,12 +80,12 @@ def test_a_slice_of_tpus():
         assert not report.unbounded_loops
 
 
-def test_the_embedded_default_on_this_machine(default, capsys):
-    words = ["--mesh.data", "1", "--json", "--evaluation.questions", "0"]
-    assert entry.main(["compile", default, *words]) == 0
+def test_one_layer_of_the_embedded_default_on_this_machine(default, capsys):
+    words = ["--json", "--evaluation.questions", "0"]
+    assert entry.main(["compile", default, *ONE, *words]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["config"], found["target"]) == ("embedded", jax.default_backend())
-    assert found["capacity"] == device_bytes() and found["parameters"] == 107_904
+    assert found["capacity"] == device_bytes() and found["parameters"] == 54_528
     step, sampler = found["programs"]
     assert (step["program"], step["call"], sampler["program"]) == ("train step", None, "sampler")
     assert sampler["call"] == {"prompts": 16, "samples": 8, "rows": 128, "refilled": False}
@@ -99,8 +102,7 @@ def test_the_embedded_default_on_this_machine(default, capsys):
 
 def test_a_program_that_does_not_fit(default, monkeypatch, capsys):
     monkeypatch.setattr(compile, "device_bytes", lambda: 2**20)
-    words = ["--mesh.data", "1", "--program", "step"]
-    assert entry.main(["compile", default, *words]) == 1
+    assert entry.main(["compile", default, *ONE, "--program", "step"]) == 1
     assert "DOES NOT FIT" in capsys.readouterr().out
 
 

@@ -67,7 +67,7 @@ CASES = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(CASES, st.integers(1, 9))
 def test_against_searching_after_every_token(case, step):
     tokens, strings, decode = case

@@ -11,7 +11,7 @@ from grre_jax.sampling import turns
 
 from .. import simulated_devices
 from .calls import sample, split
-from .test_sampler import ENDS, GEMMA, LATER, token_logprobs
+from .test_sampler import ALL_PARTS, ENDS, LATER, SHAPE, token_logprobs
 
 PROMPTS = [[3, 4, 5, 0, 7, 8], [9, 2], [6]]
 SAMPLES, TURN, LIMITS = 3, 5, turns.Limits(turns=4, tokens=40)
@@ -51,16 +51,15 @@ def answered(tokens):
 
 @pytest.fixture(scope="module")
 def model(tiny):
-    return tiny()
+    return tiny(num_layers=1)
 
 
-def play(model, respond=None, rows=4, only=None, limits=LIMITS, prompts=PROMPTS, **options):
+def play(model, respond=None, rows=4, limits=LIMITS, prompts=PROMPTS, **options):
     """Trajectories by (position, sample)."""
     drawn, rest = split({"max_new_tokens": TURN} | options)
     openings = [
-        turns.Opening(turns.Address(i), prompt, samples)
+        turns.Opening(turns.Address(i), prompt, [*range(SAMPLES)])
         for i, prompt in enumerate(prompts)
-        if (samples := [k for k in range(SAMPLES) if only in (None, (i, k))])
     ]
     options = {"key": KEY, "prompt_tokens": 16} | rest
     found = turns.sample_trajectories(
@@ -122,7 +121,7 @@ def test_stored_logprobs_equal_a_full_forward_pass(model, together):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [GEMMA, LATER])
+@pytest.mark.parametrize("options", [ALL_PARTS, LATER])
 def test_windows_caps_and_temperature_rescored(tiny, options):
     model = tiny(**options)
     found = play(model, temperature=0.7, top_k=6)
@@ -130,7 +129,10 @@ def test_windows_caps_and_temperature_rescored(tiny, options):
     assert max(len(t.turns) for t in found.values()) > 1
 
 
-@pytest.mark.parametrize("way", [{"rows": 1, "slots": 1}, {"rows": 8, "slots": 9}])
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param({"rows": 1, "slots": 1}, marks=pytest.mark.slow), {"rows": 8, "slots": 9}],
+)
 def test_a_trajectory_does_not_depend_on_rows_or_the_order_of_answers(
     model, together, way, monkeypatch
 ):
@@ -141,10 +143,10 @@ def test_a_trajectory_does_not_depend_on_rows_or_the_order_of_answers(
 
 
 def test_the_first_turn_is_the_samplers_completion(model, together):
-    whole = sample(model, PROMPTS, key=KEY, group_size=SAMPLES, max_new_tokens=TURN)
+    whole = sample(model, PROMPTS, key=KEY, **SHAPE)
     for (position, k), t in together.items():
         end = t.turns[0].end
-        assert whole.lengths[position, k] == end
+        assert end == min(whole.lengths[position, k], TURN)
         np.testing.assert_array_equal(t.tokens[:end], whole.tokens[position, k, :end])
 
 
@@ -176,7 +178,7 @@ def test_long_observations_are_prefilled_in_pieces(model, monkeypatch):
     [
         (
             "observation after turn 0 of sample 2",
-            {"respond": lambda *_: answered([3, 24]), "only": (0, 2)},
+            {"respond": lambda _, sample, *said: answered([3, 24] if sample == 2 else None)},
         ),
         ("decode", {"stop": "a"}),
         ("prompt 0", {"prompts": [[1] * 17]}),
@@ -190,12 +192,11 @@ def test_what_is_refused(model, named, options):
 SHARDED = """
 import jax
 from flax import nnx
-from grre_jax.models import ModelConfig, Transformer
 from grre_jax.parallel import mesh as meshes
+from tests.sampling.conftest import make_model
 from tests.sampling.test_turns import Game, play, same
 
-config = ModelConfig(vocab_size=24, hidden_size=16, intermediate_size=24, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=8, eos_ids=(0, 5))
-graph, params = nnx.split(Transformer(config, rngs=nnx.Rngs(3)))
+graph, params = nnx.split(make_model(num_layers=1))
 whole = play(nnx.merge(graph, params))
 mesh = meshes.make_mesh(meshes.MeshConfig(data=2, tensor=2))
 with meshes.use(mesh):

@@ -8,23 +8,17 @@ import safetensors.numpy
 
 from grre_jax import models
 from grre_jax.errors import DataError, UsageError
-from grre_jax.models import lora
 from grre_jax.models.checkpoints.adapters import load_adapter_config
 from grre_jax.models.lora import LoraConfig
 
-from ..conftest import SHAPE, edit_tensors
+from ..conftest import edit_tensors
 
 CONFIG = LoraConfig(3, 5.0, ("q_proj", "v_proj", "down_proj"))
 
 
 @pytest.fixture(scope="module")
-def model():
-    model = models.init(SHAPE, lora=CONFIG)
-    random = np.random.default_rng(1)
-    for name in lora.parameter_names(SHAPE, CONFIG):
-        value = getattr(model.layers, name)
-        value[...] = random.normal(size=value.shape).astype(np.float32)
-    return model
+def model(small):
+    return small(lora=CONFIG)
 
 
 @pytest.fixture
@@ -58,9 +52,9 @@ def test_names_and_shapes_are_pefts(model, written):
     assert stored.items() >= expected.items()
 
 
-def test_it_is_read_back_once(model, written):
+def test_it_is_read_back_once(small, model, written):
     assert load_adapter_config(written) == CONFIG
-    again = models.init(SHAPE)
+    again = small()
     models.add_adapter(again, written)
     assert models.fingerprint(again) == models.fingerprint(model)
     with pytest.raises(UsageError, match="LoRA"):
@@ -94,8 +88,8 @@ def edit_adapter(folder, edit):
         (lambda f: edit_adapter(f, lambda t: t.update({DOWN.replace("1", "2"): t[DOWN]})), "2.mlp"),
     ],
 )
-def test_what_does_not_fit_is_named_and_leaves_the_model_as_it_is(written, damage, named):
-    model = models.init(SHAPE)
+def test_what_does_not_fit_is_named_and_leaves_the_model_as_it_is(small, written, damage, named):
+    model = small()
     before = models.fingerprint(model)
     damage(written)
     with pytest.raises(DataError, match=named):
@@ -103,7 +97,7 @@ def test_what_does_not_fit_is_named_and_leaves_the_model_as_it_is(written, damag
     assert models.fingerprint(model) == before and model.lora is None
 
 
-def test_what_is_no_adapter(model, written, tmp_path):
+def test_what_is_no_adapter(small, model, written, tmp_path):
     weights = written / "adapter_model.safetensors"
     for folder, breaks, named in (
         (tmp_path, lambda: None, "adapter_config.json"),
@@ -116,4 +110,4 @@ def test_what_is_no_adapter(model, written, tmp_path):
     with pytest.raises(UsageError, match=str(written)):
         models.save_adapter(model, written, base="x")
     with pytest.raises(UsageError, match="LoRA"):
-        models.save_adapter(models.init(SHAPE), tmp_path / "none", base="x")
+        models.save_adapter(small(), tmp_path / "none", base="x")

@@ -7,12 +7,22 @@ import pytest
 from grre_jax import models
 from grre_jax.errors import DataError, UsageError
 
+from ..conftest import CASES, STORED
+
+QUICK = ("gemma3", "llama_bias", "qwen2_yarn", "qwen2_untied")
+
 
 def same(a, b):
     return a.config == b.config and models.fingerprint(a) == models.fingerprint(b)
 
 
-def test_round_trip(case, tmp_path):
+# Windows and two scales of rotation, biases, scaled rotation, a head of its own.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES],
+)
+def test_round_trip(name, tmp_path):
+    case = STORED / name
     model = models.load(case)
     assert models.save(model, tmp_path / "out") == tmp_path / "out"
     assert same(model, models.load(tmp_path / "out"))

@@ -5,7 +5,6 @@ or refused by name. (That it is read as transformers reads it: tests/parity/test
 import dataclasses
 import json
 import math
-from importlib import util
 
 import jax
 import numpy as np
@@ -115,7 +114,8 @@ def test_generation_config(checkpoint):
     assert walk(tokens, read, name)[1] == tokens
     # Defaults of generate(), which no run here takes.
     others = vars(transformers.GenerationConfig()).keys() - tokens
-    assert not walk(others, read)[1]
+    for value in VALUES:
+        assert read(dict.fromkeys(others, value)) == read({})
 
 
 def test_generation_config_goes_before_config(checkpoint):
@@ -160,13 +160,14 @@ def adapter(tmp_path):
     return models.save_adapter(models.init(shape, lora=LORA), tmp_path / "adapter", base="base")
 
 
-def test_adapter_config(adapter):
+@pytest.mark.parametrize("own", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_adapter_config(adapter, own):
+    """Fields that are known here, or also all of peft's own."""
     file = adapter / "adapter_config.json"
     values = json.loads(file.read_text())
     fields = dict.fromkeys((*adapters.FIELDS, *adapters.UNSUPPORTED))
-    if util.find_spec("peft"):
-        import peft
-
+    if own:
+        peft = pytest.importorskip("peft")
         fields |= dict.fromkeys(field.name for field in dataclasses.fields(peft.LoraConfig))
     harmless = adapters.HARMLESS
     scales = {"r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern"}

@@ -15,65 +15,6 @@ from ...simulated_devices import printed
 
 STORED = Path(__file__).parents[1] / "fixtures"
 
-# On meshes that divide the dimensions and on some that do not.
-PLACED = """
-import json, sys
-from pathlib import Path
-import jax, numpy as np
-from flax import nnx
-from grre_jax import models, parallel
-from grre_jax.models.checkpoints import export, streaming
-from grre_jax.parallel import mesh as meshes
-
-stored, output, tried = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
-M = parallel.MeshConfig
-MESHES = {"fsdp": M(fsdp=8), "tensor": M(tensor=8), "all": M(data=2, fsdp=2, tensor=2)}
-cut = {}
-export.MAX_FILE_BYTES = 9_000
-for folder, names in ((stored / name, names) for name, names in tried.items()):
-    whole = models.load(folder)
-    alone, fingerprint = models.parameters(whole), models.fingerprint(whole)
-    models.save(whole, output / folder.name / "alone")
-    for name in names:
-        mesh = parallel.make_mesh(MESHES[name])
-        model = models.load(folder, mesh=mesh)
-        placed = models.parameters(model)
-        shardings = meshes.tree_shardings(nnx.to_pure_dict(nnx.state(model)), mesh)
-        for parameter, value in placed.items():
-            np.testing.assert_array_equal(value, alone[parameter], err_msg=f"{folder} {name} {parameter}")
-            sharding = shardings
-            for key in parameter.split("."):
-                sharding = sharding[key]
-            assert value.sharding == sharding, (folder, name, parameter, value.sharding, sharding)
-            own = parameter.removeprefix("layers.")
-            if own != parameter:
-                assert streaming._write(model.config, own, value.dtype, sharding)._cache_size() == 1, (folder, name, parameter)
-        cut[f"{folder.name} {name}"] = {n: list(v.sharding.spec) for n, v in placed.items()}
-        models.save(model, output / folder.name / name)
-        assert models.fingerprint(model) == fingerprint
-        for file in (output / folder.name / "alone").iterdir():
-            assert file.read_bytes() == (output / folder.name / name / file.name).read_bytes(), (folder, name, file.name)
-print(json.dumps(cut))
-"""
-
-
-TRIED = {"llama_bias": ["fsdp"], "qwen2_untied": ["tensor", "all"], "gemma3": ["fsdp"]}
-
-
-def test_parameters_land_where_the_rules_say_and_come_back_from_there(tmp_path):
-    cut = json.loads(printed(PLACED, STORED, tmp_path, json.dumps(TRIED)))
-    # The table is taken where it divides, and a dimension stays whole where it does not.
-    assert cut["qwen2_untied all"]["layers.qkv_proj"] == [None, "fsdp", "tensor"]
-    assert cut["qwen2_untied all"]["layers.down_proj"] == [None, "tensor", "fsdp"]
-    assert cut["qwen2_untied tensor"]["layers.qkv_bias"] == [
-        None,
-        "tensor",
-    ]  # within the groups: there are four
-    assert cut["gemma3 fsdp"]["layers.o_proj"] == [None, "tensor", "fsdp"]
-    assert cut["llama_bias fsdp"]["layers.qkv_proj"] == [None, None, "tensor"]
-    assert cut["llama_bias fsdp"]["layers.attn_norm"] == []
-
-
 # A bfloat16 checkpoint of 130 MB in several files, whose tensors are small against its parameters:
 # what is stacked on the host is seen.
 SHAPE = dict(

@@ -44,7 +44,7 @@ ROW = arrays.arrays(np.int8, 19, elements=st.integers(-12, 12)).map(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     ROW,
     st.integers(0, 19),
