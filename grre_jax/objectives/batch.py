@@ -17,7 +17,7 @@ add up to the batch's.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -226,6 +226,17 @@ class Batch:
     expert: Flags | None = None
     staleness: Responses | None = None
     turns: Int[Array, " tokens"] | None = None
+
+    def select_tokens(self, index) -> "Batch":
+        """Takes a micro-batch: the token arrays indexed by `index` (a slice or an integer array),
+        the response arrays whole.
+        """
+        chosen = {
+            name: getattr(self, name)[index]
+            for name in TOKEN_FIELDS
+            if getattr(self, name) is not None
+        }
+        return replace(self, **chosen)
 
 
 TOKEN_FIELDS = ("mask", "response_ids", "old_logprobs", "ref_logprobs", "prox_logprobs", "turns")

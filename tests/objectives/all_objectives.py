@@ -1,13 +1,10 @@
 """Every objective there is, computed together on one case, and how their gradients are compared."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from grre_jax import objectives
-from grre_jax.objectives.batch import TOKEN_FIELDS
 
 from .drawn_cases import QUICK
 
@@ -125,13 +122,6 @@ def components_of(rewards, groups):
     return {"reward": rewards, "positive": positive.astype(jnp.asarray(rewards).dtype)}
 
 
-def select_tokens(batch, index):
-    """A micro-batch: some of the tokens, with all responses."""
-    tokens = {name: getattr(batch, name) for name in TOKEN_FIELDS}
-    chosen = {name: array[index] for name, array in tokens.items() if array is not None}
-    return dataclasses.replace(batch, **chosen)
-
-
 def _compute(chosen, names, logprobs, fields, keys, index, part):
     """Shapes the data, lays the tokens out by `index`, gathers statistics of the batch, and
     differentiates `part` of it.
@@ -145,13 +135,12 @@ def _compute(chosen, names, logprobs, fields, keys, index, part):
         shaped = objectives.shape_data(objective, rewards, groups, keys, lengths, components)
         batch = objectives.padded_batch(
             advantages=shaped.advantages, dropped=shaped.dropped, **fields
-        )
-        batch = select_tokens(batch, index)
+        ).select_tokens(index)
 
         def loss(logprobs):
             flat = logprobs.reshape(-1)[index]
             stats = objectives.batch_stats(batch, objective, jax.lax.stop_gradient(flat))
-            return objectives.policy_loss(objective, flat[part], select_tokens(batch, part), stats)
+            return objectives.policy_loss(objective, flat[part], batch.select_tokens(part), stats)
 
         (value, metrics), slope = jax.value_and_grad(loss, has_aux=True)(logprobs)
         return value, slope, shaped.advantages, metrics

@@ -1,5 +1,5 @@
 """Chi-square tests of the draws against the exact distribution. (Of a vocabulary that is cut over
-devices: distributions/test_distribution_on_a_mesh.py.)
+devices: test_sharded.py.)
 """
 
 import functools
