@@ -129,6 +129,8 @@ class Learner:
                 # The previous step's metrics are read now, while this step computes: nothing waits
                 # for the device.
                 extra = age_scalars(ages) | verdict_scalars(groups)
+                if self.supply:
+                    extra |= self.supply.explorer.scalars()
                 pending.swap(step + 1, metrics, extra)
                 self._after_step(step + 1, state, bar, pending)
         return state

@@ -106,6 +106,8 @@ class Explorers:
     """
 
     def __init__(self, ray: Any, parts: build.Parts, judges: Sequence[Any] = ()) -> None:
+        from ray.util.metrics import Gauge
+
         self._ray = ray
         needed = parts.config.cluster.explorers
         actor = ray.remote(
@@ -122,9 +124,17 @@ class Explorers:
         self._seconds: collections.deque[float] = collections.deque(maxlen=MOST_TIMED)
         self._error: BaseException | None = None  # that ended all explorers
         self._changed = threading.Condition()
+        # By the metric that they become: tokens, and seconds without a call, since the last row.
+        self._amounts = {
+            f"{figure}_explorer_{number}": 0.0
+            for figure in ("tokens_per_second", "time_idle")
+            for number in range(needed.most)
+        }
+        self._row = time.monotonic()
+        self._gauge = Gauge("grre_explorers", tag_keys=("figure",))
         self._threads = [
-            threading.Thread(target=self._serve, args=(actor,), daemon=True, name="explorer")
-            for actor in self._actors
+            threading.Thread(target=self._serve, args=pair, daemon=True, name="explorer")
+            for pair in enumerate(self._actors)
         ]
         for thread in self._threads:
             thread.start()
@@ -150,6 +160,20 @@ class Explorers:
                 self._changed.notify()
         return call.result
 
+    def scalars(self) -> dict[str, float]:
+        """Returns figures of each explorer since the last call, for a row of the log. Ray's
+        dashboard has them too, with the number of calls that wait, beside the actors' restarts.
+        """
+        with self._changed:
+            now = time.monotonic()
+            figures = {name: x / (now - self._row) for name, x in self._amounts.items()}
+            self._amounts = dict.fromkeys(figures, 0.0)
+            self._row = now
+            waiting = sum(not call.samplers for call in self._calls)
+        for name, value in (figures | {"waiting_calls": waiting}).items():
+            self._gauge.set(value, {"figure": name})
+        return figures
+
     def close(self) -> None:
         """Ends the explorers; open calls are cancelled."""
         self._fail(CancelledError())
@@ -158,7 +182,7 @@ class Explorers:
         for thread in self._threads:
             thread.join()
 
-    def _serve(self, actor: Any) -> None:
+    def _serve(self, number: int, actor: Any) -> None:
         """Has one explorer sample calls, one after the other."""
         errors = self._ray.exceptions
         ready = False
@@ -172,10 +196,10 @@ class Explorers:
                             f"an explorer has {found}, and the learner {self._identity}"
                         )
                     ready = True
-                call = self._next()
+                call = self._next(number)
                 if call:
                     records = self._ray.get(actor.sample.remote(*call.arguments))
-                    self._end(call, list(map(encoding.decode, records)))
+                    self._end(call, list(map(encoding.decode, records)), number)
             except errors.RayTaskError as error:
                 self._fail(error.cause)
             except errors.RayError as error:  # the explorer, its node or its result is gone
@@ -189,7 +213,7 @@ class Explorers:
             except Exception as error:
                 self._fail(error)
 
-    def _next(self) -> _Call | None:
+    def _next(self, number: int) -> _Call | None:
         """Returns the next call without an explorer, or one that runs over STRAGGLER medians; None
         after POLL_SECONDS without either.
         """
@@ -199,16 +223,20 @@ class Explorers:
                 late = time.monotonic() - STRAGGLER * statistics.median(self._seconds)
             due = [c for c in self._calls if not c.samplers or (c.samplers == 1 and c.begun < late)]
             if not due:
+                begun = time.monotonic()
                 self._changed.wait(POLL_SECONDS)
+                self._amounts[f"time_idle_explorer_{number}"] += time.monotonic() - begun
                 return None
             call = min(due, key=lambda call: call.samplers)
             call.samplers += 1
             call.begun = time.monotonic()
             return call
 
-    def _end(self, call: _Call, groups: list[Group]) -> None:
+    def _end(self, call: _Call, groups: list[Group], number: int) -> None:
         """Takes the first result of a call."""
+        tokens = sum(len(group.tokens) for group in groups)
         with self._changed:
+            self._amounts[f"tokens_per_second_explorer_{number}"] += tokens
             if call in self._calls:
                 self._calls.remove(call)
                 self._seconds.append(time.monotonic() - call.begun)

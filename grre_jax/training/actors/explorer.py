@@ -385,6 +385,10 @@ class Explorer:
             groups.append(self._group(call, i, str(weights.dtype), **fields))
         return groups
 
+    def scalars(self) -> dict[str, float]:
+        """Returns the figures of explorers on a cluster; there are none."""
+        return {}
+
     @cached_property
     def play(self) -> Play:
         """The trajectories that are under way, of a task that has environments."""

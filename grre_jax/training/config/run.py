@@ -278,11 +278,6 @@ RENAMED = {
     "data.max_uses": "",
     "checkpoint.best_smallest": "",
     "task.failed_reward": "",
-    "cluster.least": "",
-    "cluster.most": "",
-    "cluster.cpus": "",
-    "cluster.accelerators": "",
-    "cluster.resources": "",
 }
 # Of these, fields that changed what is sampled.
 _REFUSED = ("sampling.weight_dtype", "model.template_date")

@@ -288,8 +288,7 @@ class DataConfig(Record):
         max_staleness: largest age of the data: of stored groups in policy versions before their
             folder's newest, of replayed groups in updates. A regime that samples older data is
             refused. -1 for any age.
-        order: order of stored groups: shuffled anew each epoch, as they were sealed, or by policy
-            version, newest first.
+        order: order of stored groups: shuffled anew each epoch, or as they were sealed.
         dynamic_sampling: how many other questions are tried where a sampled group has no signal;
             the group is left out if none gives one. 0 trains on groups as sampled.
     """
@@ -299,7 +298,7 @@ class DataConfig(Record):
     drop_zero_variance: bool = True
     drop_over_limit: bool = False
     max_staleness: AtLeastMinusOne = -1
-    order: Literal["shuffled", "stored", "newest"] = "shuffled"
+    order: Literal["shuffled", "stored"] = "shuffled"
     dynamic_sampling: Annotated[int, f"[0, {MAX_ROUNDS}]"] = 0
 
     def _validate(self) -> None:

@@ -151,8 +151,7 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
     Raises:
         DataError: an epoch has fewer groups than a step of data.path, or none; the objective cannot
             learn from a selected group, it is over the limits, or a token of it has no text in the
-            policy's tokenizer; or its version is unknown and data.max_staleness or the order needs
-            its age.
+            policy's tokenizer; or its version is unknown and data.max_staleness needs its age.
     """
     config = parts.config
     data = config.data
@@ -164,7 +163,6 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
     trained_on: set[str] = set()
     with_logprobs = True
     dropped: collections.Counter[str] = collections.Counter()
-    needs_age = data.order == "newest" or data.max_staleness >= 0
     kept: list[tuple[int, int, bool]] = []
     for index in range(len(source.reader)):
         group = source.group(index)
@@ -197,10 +195,10 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
             require_logprobs(group, name, where)
         trained_on |= names & {group.question_id, group.prompt}
         ageless = bool(group.is_expert.all())  # sampled by no policy
-        if version < 0 and needs_age and not ageless:
+        if version < 0 and data.max_staleness >= 0 and not ageless:
             raise DataError(
-                f"{where}: expected policy_version, which data.max_staleness and data.order ="
-                " newest need, got -1. Set data.max_staleness to -1 and another order"
+                f"{where}: expected policy_version, which data.max_staleness needs, got -1. Set"
+                " data.max_staleness to -1"
             )
         kept.append((version, index, ageless))
     if trained_on and processes.is_first():
@@ -209,8 +207,6 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
             folder,
             sum(not trained_on.isdisjoint(own) for own in held_out),
         )
-    if data.order == "newest":  # of one version the last sealed first
-        kept.sort(reverse=True)
     groups = [
         index
         for version, index, ageless in kept

@@ -11,6 +11,7 @@ import pytest
 
 from grre_jax import config as c, ray_cluster, rollouts
 from grre_jax.errors import UsageError
+from grre_jax.reporting import read_metrics
 from grre_jax.tasks import cluster_judges
 from grre_jax.tasks.rewards import TaskSpec
 from grre_jax.training import loop
@@ -110,6 +111,10 @@ def test_a_run_with_explorers_equals_one_without(make_config, tiny_run, tmp_path
         loop.train(make_config(tmp_path / "run", cluster=TWO))
     assert killed
     require_equal(tmp_path / "run", tiny_run)
+    rows = read_metrics(tmp_path / "run")["train"]
+    names = [f"{name}_explorer_{n}" for name in ("tokens_per_second", "time_idle") for n in (0, 1)]
+    assert all(row[name] >= 0 for row in rows for name in names)
+    assert sum(row[name] for row in rows for name in names[:2]) > 0
 
 
 @pytest.mark.slow

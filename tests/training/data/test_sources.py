@@ -113,7 +113,6 @@ def test_what_cannot_be_trained_on_is_named(select, folder, aged, tmp_path, make
             "reinforce",
             "drop_zero_v",
         ),
-        (tmp_path / "ageless", "--data.order newest", "reinforce", "g1 .*policy_version"),
         (tmp_path / "ageless", "--data.max_staleness 3", "reinforce", "g1 .*policy_version"),
     ):
         with pytest.raises(DataError, match=named):
@@ -142,9 +141,8 @@ def test_evaluation_questions_that_are_trained_on_are_counted(built, folder, cap
         assert logged in caplog.text and bool(logged) == bool(caplog.text)
 
 
-def test_the_order_can_be_that_of_the_folder_or_of_age(select, aged):
+def test_the_order_can_be_that_of_the_folder(select, aged):
     assert ids(select(aged, "--data.order stored"), range(6)) == AGED + AGED[:4]
-    assert ids(select(aged, "--data.order newest"), range(2)) == AGED[:3:-1]
 
 
 # ---- the folders, as they were when the run began
