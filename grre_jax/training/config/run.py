@@ -279,7 +279,7 @@ RENAMED = {
     "checkpoint.best_smallest": "",
     "task.failed_reward": "",
 }
-# Of these, fields that changed what is sampled.
+# Of these, fields that changed what is sampled: a configuration with a value is refused.
 _REFUSED = ("sampling.weight_dtype", "model.template_date")
 _RENAMED_WORDS = {"zero": "mean", "reward": "none"}  # of objective.options.single
 
