@@ -19,7 +19,6 @@ from jax.sharding import PartitionSpec as P
 
 from grre_jax.models.array_types import Keys, Queries
 from grre_jax.models.blocked_attention import Visibility, blocked_attention
-from grre_jax.models.prefix_attention import LANES, prefix_attention
 from grre_jax.parallel import mesh as meshes
 
 CUDNN_BLOCK = 1024  # queries whose mask is stored at once
@@ -82,14 +81,17 @@ def _local(
 ):
     """Computes one device's attention; `whole` if its queries are those of the whole row."""
     platform = meshes.platform()
-    tpu = platform == "tpu" and q.shape[1] % LANES == 0 == k.shape[1] % LANES
     limit = None
     if windowed is not False and window:
         never = jnp.iinfo(jnp.int32).max
         limit = window if windowed is True else jnp.where(windowed, window, never)
     options = {"window": limit, "scale": scale, "softcap": softcap}
-    if tpu:
-        return prefix_attention(q, k, v, seen_by, seen, **options)
+    if platform == "tpu":
+        # Imported here: Pallas takes a third of a second.
+        from grre_jax.models.prefix_attention import LANES, prefix_attention
+
+        if q.shape[1] % LANES == 0 == k.shape[1] % LANES:
+            return prefix_attention(q, k, v, seen_by, seen, **options)
     # cuDNN's caps no scores.
     if platform == "gpu" and not softcap and q.dtype in (jnp.bfloat16, jnp.float16):
         return _cudnn(q, k, v, seen_by, seen, limit, scale)
