@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from grre_jax import objectives
+from grre_jax.objectives import composition
 
 from .all_objectives import components_of
 from .drawn_cases import QUICK, Case
@@ -35,6 +36,15 @@ def example() -> Case:
 def float64():
     """Runs a module's tests in float64."""
     with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(scope="module")
+def without_metrics():
+    """Losses with few metrics: the others take a quarter of the compiler's time."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("clip_metrics", "ratio_metrics", "reference_metrics"):
+            patch.setattr(composition, name, lambda *_: {})
         yield
 
 

@@ -10,6 +10,8 @@ import pytest
 from grre_jax import objectives
 from grre_jax.objectives.parts import masks
 
+pytestmark = pytest.mark.usefixtures("without_metrics")
+
 # Each part states a built-in one anew, with hyperparameters of its own.
 FILE = '''
 import jax

@@ -137,7 +137,8 @@ GRPO = {
         pytest.param("grpo", GRPO, marks=pytest.mark.slow),
         # Decides by the whole step: the first phase is a forward pass of its own.
         ("m2po", {"m2_threshold": 0.05}),
-        ("grpo_veto", {"veto_low": 0.9, "veto_high": 1.1}),  # decides by the order of tokens
+        # Decides by the order of tokens.
+        pytest.param("grpo_veto", {"veto_low": 0.9, "veto_high": 1.1}, marks=pytest.mark.slow),
         pytest.param("gepo", {}, marks=pytest.mark.slow),
     ],
 )

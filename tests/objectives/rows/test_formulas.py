@@ -6,24 +6,13 @@ import numpy as np
 import pytest
 
 from grre_jax import objectives
-from grre_jax.objectives import composition
 
 from ..all_objectives import REQUIRED
 from ..conftest import Gradients
 from ..drawn_cases import Case
 from ..reference import numpy_reference as reference
 
-pytestmark = pytest.mark.usefixtures("float64")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_diagnostics():
-    """Of the metrics the loss is compared, and the others take a quarter of the compiler's time."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("clip_metrics", "ratio_metrics", "reference_metrics"):
-            patch.setattr(composition, name, lambda *_: {})
-        yield
-
+pytestmark = pytest.mark.usefixtures("float64", "without_metrics")
 
 # Interleaved groups of four, three, one, and three of equal rewards; then padding. Response EMPTY
 # has no tokens.

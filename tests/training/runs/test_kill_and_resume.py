@@ -18,12 +18,18 @@ def nothing_is_left():
     kill_all()
 
 
+REPLAY = (
+    "--evaluation.questions 0 --regime.sync_interval 2 --regime.reuse 2 --regime.replay_ratio 0.25"
+)
+
+
 # A signal that asks the run to stop is sent within the tests' process (test_loop).
-def test_killed_and_resumed(make_config, tmp_path):
-    """With replay and two uses of a batch. It goes on within this process."""
-    words = "--evaluation.questions 0"
-    words += " --regime.sync_interval 2 --regime.reuse 2 --regime.replay_ratio 0.25"
-    alone = loop.train(make_config(tmp_path / "alone", words), console=quiet())
+@pytest.mark.parametrize("words", ["", pytest.param(REPLAY, marks=pytest.mark.slow)])
+def test_killed_and_resumed(make_config, tiny_run, tmp_path, words):
+    """With replay and two uses of a batch too. It goes on within this process."""
+    alone = (
+        loop.train(make_config(tmp_path / "alone", words), console=quiet()) if words else tiny_run
+    )
     run = tmp_path / "run"
     config = make_config(run, words)
     process = start(written(config), run)
@@ -37,8 +43,9 @@ def test_killed_and_resumed(make_config, tmp_path):
     reader = rollouts.read(run / "rollouts")
     assert sealed <= {entry.name for entry in reader.datasets}
     assert list(reader) == list(rollouts.read(alone / "rollouts"))
-    # One of four groups of a step is replayed from step 3 on.
-    sampled = {entry.policy_version: entry.groups for entry in reader.datasets}
-    assert sampled == {0: 4, 2: 3, 4: 3, 6: 3}
-    ages = [rows(run)["train", step]["staleness"] for step in (1, 2, 3)]
-    assert ages == [0, 1, 0.5]
+    if words:
+        # One of four groups of a step is replayed from step 3 on.
+        sampled = {entry.policy_version: entry.groups for entry in reader.datasets}
+        assert sampled == {0: 4, 2: 3, 4: 3, 6: 3}
+        ages = [rows(run)["train", step]["staleness"] for step in (1, 2, 3)]
+        assert ages == [0, 1, 0.5]

@@ -11,8 +11,9 @@ from ...run_processes import log, quiet
 pytestmark = pytest.mark.usefixtures("no_reports")
 
 MIXTURE = (
-    "--model.num_experts 4 --model.experts_per_token 2 --model.intermediate_size 8"
-    " --warm_start.steps 0 --evaluation.questions 0 --training.steps 4"
+    "--model.num_layers 1 --model.num_experts 4 --model.experts_per_token 2"
+    " --model.intermediate_size 8 --warm_start.steps 0 --evaluation.questions 0"
+    " --training.steps 4"
     " --training.replay_routes true --training.router_balance 0.01"
 )
 
@@ -26,7 +27,7 @@ def test_a_run_replays_what_it_sampled_and_what_is_stored(make_config, tmp_path)
     assert all(1.5 < row["router_imbalance"] < 4 for row in rows)
     for group in rollouts.read(tmp_path / "own" / "rollouts"):
         tokens = len(group.prompt_tokens) + len(group.tokens)
-        routes = group.routes.reshape(tokens, 2, 2)
+        routes = group.routes.reshape(tokens, 1, 2)
         ends = len(group.prompt_tokens) + group.offsets[1:] - 1
         known = np.isin(np.arange(tokens), ends, invert=True)
         assert (routes[known] < 4).all() and (routes[ends] == 65535).all()
