@@ -1,7 +1,6 @@
 """The accelerator in minutes: every part at a tiny size, and what becomes of parts that fail."""
 
 import json
-import sys
 
 import pytest
 
@@ -63,25 +62,6 @@ def test_cases_go_on_after_a_failure_and_stop_when_time_is_short(imported, tmp_p
     records = list(map(json.loads, (tmp_path / "answers").read_text().splitlines()))[1:]
     assert [record["status"] for record in records] == ["failed", "done", "failed", "skipped"]
     assert records[0]["reason"] == "MemoryError: out of memory" and records[1]["figure"] == 1
-
-
-@pytest.mark.parametrize(
-    ("ends", "statuses", "words"),
-    [
-        ("sys.exit('no device')", [None, "failed"], "status 1: no device"),
-        ("os.kill(os.getpid(), 9)", [None, "failed"], "status -9"),
-        ("pass", [None], ""),
-        ("time.sleep(60)", [None, "skipped"], "stopped after 3 s"),
-    ],
-)
-def test_a_process_that_ends_leaves_its_finished_cases(imported, ends, statuses, words):
-    program = (
-        "import os, sys, time\npart, answers, left = sys.argv[1:]\nwith open(answers, 'w') as file:"
-        ' file.write(\'{"part": "\' + part + \'"}\\n{"par\')\n' + ends
-    )
-    found = imported("parts").launched([sys.executable, "-c", program], "some", 3.0)
-    assert [record.get("status") for record in found] == statuses
-    assert found[0]["part"] == "some" and words in found[-1].get("reason", "")
 
 
 @pytest.mark.slow

@@ -27,32 +27,6 @@ def test_a_completion_is_right_if_it_ended_on_the_answer(peer_run):
     assert (peer_run.prompts, peer_run.answers) == (QUESTIONS["prompts"], QUESTIONS["answers"])
 
 
-def test_steps_are_timed_by_part_without_their_snapshots(peer_run, imported, monkeypatch, tmp_path):
-    clock, saved = [0.0], []
-    monkeypatch.setattr(imported("peer_rl").time, "perf_counter", lambda: clock[0])
-
-    def passes(seconds):
-        clock[0] += seconds
-
-    def save(folder):
-        saved.append(folder.name)
-        passes(1000.0)
-
-    passes(50.0)  # before the first step
-    peer_run.start()
-    for _ in range(4):
-        for seconds in (2.0, 1.0):
-            peer_run.timed("sampling", passes)(seconds)
-        peer_run.reward(["a", "b"], ["1", "2"], ["1", "1"])
-        passes(5.0)
-        peer_run.step_ended(save)
-    peer_run.write(versions="some 1.0")
-    found = json.loads((tmp_path / "output.json").read_text())
-    step = {"sampling": 3.0, "verification": 0.0, "training": 5.0, "whole": 8.0, "reward": 0.5}
-    assert found == {"steps": [step] * 4, "versions": "some 1.0"}
-    assert saved == ["step-2", "step-4"]
-
-
 def steps(*whole):
     found = [{"sampling": x / 4, "training": x / 2, "whole": x, "reward": 0.5} for x in whole]
     del found[-1]["sampling"]  # off-policy, most steps sample nothing

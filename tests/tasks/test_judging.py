@@ -28,11 +28,8 @@ class Answers:
         return answer
 
 
-@pytest.mark.parametrize("number", [1, True, np.float32(0.5), Fraction(1, 2), -3.0e38])
-def test_what_is_a_number(number):
-    verdict = verdict_of(Answers(a=Verdict(number, {"part": number})), QUESTION, "a")
-    assert type(verdict.reward) is float
-    assert verdict == Verdict(float(number), {"part": float(number)})
+def judged(answer):
+    return verdict_of(Answers(a=answer), QUESTION, "a")
 
 
 INVALID = [
@@ -48,20 +45,27 @@ INVALID = [
 
 @pytest.mark.parametrize("verdict, field", INVALID)
 def test_what_is_no_verdict(verdict, field):
-    found = verdict_of(Answers(a=verdict), QUESTION, "a")
+    found = judged(verdict)
     assert found.kind == "invalid" and found.reason.startswith(f"{field}expected ")
+
+
+def test_what_is_a_verdict():
+    for number in (1, True, np.float32(0.5), Fraction(1, 2), -3.0e38):
+        verdict = judged(Verdict(number, {"part": number}))
+        assert type(verdict.reward) is float
+        assert verdict == Verdict(float(number), {"part": float(number)})
+    assert Verdict(-1.0, {"format": 1.0}, True).components == {"format": 1.0, "correct": 1.0}
+    assert Verdict(-1.0, {"correct": 0}).correct is False and Verdict(0.5).correct is None
+    assert judged(Verdict(-1, correct=np.bool_(False))) == Verdict(-1.0, correct=False)
+    for answer in (None, Verdict(None), Verdict(None, {"part": 1.0})):
+        assert judged(answer).kind == "none"
 
 
 def test_what_is_raised_is_told_in_a_line_but_an_interrupt_ends_the_run():
     for error, reason in ((ValueError("1\n2"), "ValueError: 1"), (SystemExit(3), "SystemExit: 3")):
-        assert verdict_of(Answers(a=error), QUESTION, "a") == Failure("error", reason)
+        assert judged(error) == Failure("error", reason)
     with pytest.raises(KeyboardInterrupt):
-        verdict_of(Answers(a=KeyboardInterrupt()), QUESTION, "a")
-
-
-@pytest.mark.parametrize("answer", [None, Verdict(None), Verdict(None, {"part": 1.0})])
-def test_a_verifier_may_give_no_verdict(answer):
-    assert verdict_of(Answers(a=answer), QUESTION, "a").kind == "none"
+        judged(KeyboardInterrupt())
 
 
 def test_a_failure_costs_one_reward_and_is_counted():
@@ -80,9 +84,9 @@ def test_a_failure_costs_one_reward_and_is_counted():
 
 def test_a_component_that_a_verdict_lacks_does_not_apply():
     outcomes = [CRASH, Verdict(1.0, {"a": 2.0}), Verdict(3.0, {"b": 1.0, "a": 4.0})]
-    judged = Report("t").judged(QUESTION, outcomes)
-    assert judged.failures == ["crash", "", ""] and judged.rewards.tolist() == [NAN, 1, 3]
-    rows = {name: row.tolist() for name, row in judged.components.items()}
+    found = Report("t").judged(QUESTION, outcomes)
+    assert found.failures == ["crash", "", ""] and found.rewards.tolist() == [NAN, 1, 3]
+    rows = {name: row.tolist() for name, row in found.components.items()}
     assert rows == {"a": [NAN, 2, 4], "b": [NAN, NAN, 1]}
 
 
@@ -92,10 +96,3 @@ def test_each_kind_of_failure_is_told_once_with_its_question(caplog):
         report.judged(QUESTION, [Failure("timeout", "late"), CRASH, Failure("timeout", "")])
     first, second = (record.getMessage() for record in caplog.records)
     assert "q7" in first and "timeout: late" in first and "crash: signal 11" in second
-
-
-def test_correctness_is_kept_as_a_component():
-    assert Verdict(-1.0, {"format": 1.0}, True).components == {"format": 1.0, "correct": 1.0}
-    assert Verdict(-1.0, {"correct": 0}).correct is False and Verdict(0.5).correct is None
-    found = verdict_of(Answers(a=Verdict(-1, correct=np.bool_(False))), QUESTION, "a")
-    assert found == Verdict(-1.0, correct=False) == Verdict(-1.0, {"correct": 0.0})

@@ -42,11 +42,15 @@ def rewarded(*named):
     return rewards.with_rewards(tasks.build("arithmetic"), named)
 
 
+def components(found):
+    return {name: row.tolist() for name, row in found.components.items()}
+
+
 def test_a_dictionary_holds_components_and_may_be_awaited(file):
     found = judged(rewarded(f"{file}:later"), ["5", "6"])
     assert found.rewards.tolist() == [0.25, 0.25]
-    components = {name: row.tolist() for name, row in found.components.items()}
-    assert components == {"correct": [1, 0], "style": [0.25] * 2, "unit": [NAN] * 2}
+    expected = {"correct": [1, 0], "style": [0.25] * 2, "unit": [NAN] * 2}
+    assert components(found) == expected
 
 
 def test_awaited_functions_judge_side_by_side_within_the_limit():
@@ -71,8 +75,7 @@ def test_awaited_functions_judge_side_by_side_within_the_limit():
 def test_several_are_summed_by_weight_over_those_that_apply(file):
     found = judged(rewarded(f"{file}:score", f"{file}:short=0.5"), ["5", "skip 5", "none"])
     assert found.rewards.tolist() == [1.5, 1, 0.125] and found.failures == [""] * 3
-    assert found.components["score"].tolist() == [1, 1, 0]
-    assert found.components["short"].tolist() == [1, NAN, 0.25]
+    assert components(found) == {"score": [1, 1, 0], "short": [1, NAN, 0.25]}
 
 
 @pytest.mark.parametrize(("name", "kind"), [("nothing", "none"), ("wrong", "invalid")])
@@ -95,17 +98,11 @@ def test_a_function_of_this_process_has_a_name():
 
 
 @pytest.mark.parametrize(
-    "named",
-    [
-        ["{file}:absent"],
-        ["{file}:score=nan"],
-        ["{file}:score", "{file}:score=2"],
-        ["function:gone"],
-    ],
+    "named", ["{file}:absent", "{file}:score=nan", "{file}:score {file}:score=2", "function:gone"]
 )
 def test_what_is_not_a_reward_function_is_refused(file, named):
     with pytest.raises(UsageError):
-        rewarded(*(name.format(file=file) for name in named))
+        rewarded(*named.format(file=file).split())
 
 
 def test_an_environment_gives_its_own_rewards(file):

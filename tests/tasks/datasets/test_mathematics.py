@@ -22,15 +22,7 @@ def test_both_published_forms_are_one_data_set(tmp_path):
     assert folders.verify(question, question.demonstration).reward == 1
 
 
-def test_votes():
-    task = tasks.build("math", path="anywhere")
-    for text in ("\\boxed{0.5}", "The answer is $\\frac12$.", "#### 1/2"):
-        assert task.final_answer(text) == "1/2"
-    assert task.final_answer("I do not know.\nSorry about that.") is None
-    assert task.final_answer("\\boxed{x + 1}") == task.final_answer("\\boxed{x+1}") == "x+1"
-
-
-def test_a_copy_of_the_question_is_refused():
+def test_a_copy_of_the_question_is_refused_and_answers_that_mean_the_same_vote_alike():
     question = tasks.Question("case", "Simplify $\\sqrt{50}$.", "5\\sqrt{2}")
     task = tasks.build("guru_math", path="anywhere")
     for text, right, answered in (
@@ -40,6 +32,10 @@ def test_a_copy_of_the_question_is_refused():
     ):
         verdict = task.verify(question, text)
         assert verdict == tasks.Verdict(right, {"correct": right, "answered": answered})
+        assert (task.final_answer(text) is None) == (not answered)
+    for text in ("\\boxed{0.5}", "The answer is $\\frac12$.", "#### 1/2"):
+        assert task.final_answer(text) == "1/2"
+    assert task.final_answer("\\boxed{x + 1}") == "x+1"
 
 
 def test_records_without_an_answer_are_left_out_and_counted(tmp_path, caplog):

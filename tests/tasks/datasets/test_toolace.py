@@ -29,14 +29,11 @@ def test_whole_conversations_are_held_out(tmp_path):
         record["conversations"] += record["conversations"][:2]
     (tmp_path / "data.json").write_text(json.dumps(records))
     task = tasks.build("toolace", path=tmp_path, held_out=3)
-    questions = [task.question(place) for place in range(12)]
-    held_out = task.evaluation(99)
-    assert len(held_out) == 4 and len({question.question_id for question in questions}) == 12
-    trained, kept = (
-        {q.prompt.split("port ")[1][0] for q in side} for side in (questions, held_out)
-    )
-    assert not trained & kept
-    later = next(question for question in questions if "User: " in question.prompt)
+    sides = [task.evaluation(99), list(map(task.question, range(12)))]
+    assert [len({question.question_id for question in side}) for side in sides] == [4, 12]
+    held_out, trained = ({q.prompt.split("port ")[1][0] for q in side} for side in sides)
+    assert not trained & held_out
+    later = next(question for question in sides[1] if "User: " in question.prompt)
     assert "\n\nAssistant: [Get Tides(" in later.prompt and "\n\nTool: [" in later.prompt
 
 

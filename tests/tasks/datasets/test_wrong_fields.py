@@ -12,6 +12,7 @@ USER = {"role": "user", "content": "x"}
     "kind, record, field",
     [
         (gsm8k.GSM8K, {"question": "q"}, "answer"),
+        (gsm8k.GSM8K, {"question": "q", "answer": "18"}, "answer"),
         (competition_math.CompetitionMath, {"problem": ["p"], "solution": ""}, "problem"),
         (guru_math.GuruMath, {"prompt": [USER], "reward_model": {"ground_truth": [[]]}}, "truth"),
         (guru_math.GuruMath, {"prompt": [USER | {"role": "assistant"}]}, "prompt"),

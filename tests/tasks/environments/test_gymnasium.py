@@ -114,15 +114,14 @@ def test_games_of_textarena_do_not_draw_from_each_other():
     pytest.importorskip("textarena", reason="extra textarena")
     task = tasks.build("textarena", env="2048-v0")
     question, moves = task.question(0), [f"[{way}]" for way in ("left", "up", "right", "down") * 3]
-    alone = play(task, question, moves)
+    _, alone = play(task, question, moves)
     runner = InProcessEnvironments(task)
-    traces = [Trace((n, 0, 0), question, 7) for n in range(2)]
-    told = [[], []]
-    for move in moves:
-        for trace, said in zip(traces, told, strict=True):
-            before = list(zip(moves, (r.observation for r in said), strict=False))
-            random.seed(move)
-            state = random.getstate()
-            said.append(runner.step(trace, before, move).result())
-            assert random.getstate() == state
-    assert told == [alone[1]] * 2
+    before = []
+    for move, reply in zip(moves, alone, strict=True):
+        random.seed(move)
+        state = random.getstate()
+        for number in range(2):
+            trace = Trace((number, 0, 0), question, 7)
+            assert runner.step(trace, before, move).result() == reply
+        assert random.getstate() == state
+        before = [*before, (move, reply.observation)]

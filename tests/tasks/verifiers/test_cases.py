@@ -26,30 +26,24 @@ def test_the_table_covers_every_task():
     assert len(set(keys)) == len(keys)
 
 
-def _check(rows):
+def check(rows):
     built = {}
-    returned = [cases.returned(row, built) for row in rows]
-    wrong = [
-        (row["truth"], row["completion"], row["reward"], found)
-        for row, found in zip(rows, returned, strict=True)
-        if found != (row["differs"] or row["reward"])
-    ]
+    wrong = [row for row in rows if cases.returned(row, built) != (row["differs"] or row["reward"])]
     assert not wrong, "\n".join(map(str, wrong))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_cases(kind):
-    """Of mathematics every eighteenth, since math-verify takes long."""
-    if kind in NEEDS:
-        pytest.importorskip(NEEDS[kind])
+    """Of mathematics every fortieth, since math-verify takes long."""
+    pytest.importorskip(NEEDS.get(kind, "pytest"))
     rows = [row for row in ROWS if row["kind"] == kind and row["differs"] != "timeout"]
-    _check(rows[::18] if kind == "math" else rows)
+    check(rows[::40] if kind == "math" else rows)
 
 
 @pytest.mark.slow
 def test_all_cases_of_mathematics():
     pytest.importorskip("math_verify")
-    _check([row for row in ROWS if row["kind"] == "math" and row["differs"] != "timeout"])
+    check([row for row in ROWS if row["kind"] == "math" and row["differs"] != "timeout"])
 
 
 def test_the_documentation_has_the_agreement():
@@ -62,25 +56,24 @@ def test_the_documentation_has_the_agreement():
         assert found == [len(rows), len(rows), right]
 
 
-SLOW = ("11,", "111,", "\\boxed{", "\\frac{", "answer to ", "the answer is $", "#### ", "A:\n")
-SLOW += ("1 ", "1/", "1:0", "not 1 ", "<a", "<<", "<answer>", "{", "\\", "\0", "5", "[{ ", "[f(")
+SLOW = """11, 111, \\boxed{ \\frac{ answer_to_ the_answer_is_$ ####_ A:⏎ 1_ 1/ 1:0 not_1_ <a << <answer>
+    { \\ \0 5 [{_ [f(""".replace("⏎", "\n")
 
 
 @pytest.mark.parametrize("name", ["arithmetic", "gsm8k", "toolace"])
 def test_texts_made_to_be_slow_are_judged_in_the_run_s_own_process(name):
-    """Three million characters each; anything quadratic would take hours."""
+    """A million characters each; anything quadratic would take an hour."""
     task = tasks.build(name)
     question = tasks.Question("case", "asked", {"toolace": "[f(a=1)]"}.get(name, "7"))
-    texts = [piece * (3_000_000 // len(piece)) for piece in SLOW]
-    texts += [piece * (9_900 // len(piece)) for piece in SLOW]
+    pieces = [piece.replace("_", " ") for piece in SLOW.split(" ") if piece]
+    texts = [piece * (size // len(piece)) for piece in pieces for size in (1_000_000, 9_900)]
     (judged,) = InProcess(task)([(question, texts)])
     assert judged.failures == [""] * len(texts)
     assert not judged.rewards.any()
 
 
-CONSTANTS = ("0", "1", "5", "18", "0.5", "1/2", "nan", "yes", "None", "[]", "{}", "x", "C", "\\pi")
-CONSTANTS += ("the answer", "0 1 2 3 4 5 6 7 8 9", "0,0,0$", "[f()]", "1 " * 2_000, "?", "####")
-EMPTY = ("", " ", "\n\n\t", "\0", "<answer></answer>", "<think>5</think>", "<think>5", "\\boxed{}")
+CONSTANTS = """0 1 5 18 0.5 1/2 nan yes None [] {} x C \\pi the_answer 0_1_2_3_4_5_6_7_8_9 0,0,0$ [f()] ?
+    #### <answer></answer> <think>5</think> <think>5 \\boxed{}"""
 FORMS = ("{}", "The answer is {}.", "\\boxed{{{}}}", "#### {}", "<answer>{}</answer>")
 
 
@@ -89,7 +82,9 @@ FORMS = ("{}", "The answer is {}.", "\\boxed{{{}}}", "#### {}", "<answer>{}</ans
 )
 def test_no_constant_is_paid(name, truths):
     task = tasks.build(name)
-    for text in (*EMPTY, *(form.format(text) for text in CONSTANTS for form in FORMS)):
+    constants = ["", " ", "\n\n\t", "\0", "1 " * 2_000, *CONSTANTS.split()]
+    texts = [form.format(x.replace("_", " ")) for x in constants for form in FORMS]
+    for text in texts:
         for truth in truths:
             question = tasks.Question("q", "What is it?", truth)
             assert verdict_of(task, question, text).reward == 0, (truth, text)
