@@ -68,7 +68,7 @@ class Judged:
     rewards: Float[np.ndarray, " completions"]
     components: dict[str, Float[np.ndarray, " completions"]]
     failures: list[str]
-    reasons: list[str] = dataclasses.field(default_factory=list)
+    reasons: list[str]
 
     @property
     def extra(self) -> dict[str, Any]:

@@ -9,7 +9,6 @@ space at their ends aside; `task.reward` names other rewards.
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from grre_jax.domains import ConfigError, Count
@@ -39,7 +38,6 @@ class Questions(StoredQuestions):
     hub = ("", None)
     trusted_verifier = True
 
-    path: str | Path | None = None
     held_out: Count | None = None
 
     def __post_init__(self):

@@ -127,7 +127,6 @@ class ChatTokenizer:
     def _check_variables(self) -> None:
         """Refuses arguments that the template does not read: they would change nothing."""
         words = re.findall(r"\w+", json.dumps(self.tokenizer.chat_template))
-        self.reads_date = "strftime_now" in words
         if unread := self.template_arguments.keys() - words:
             raise self._error(f"does not read model.template_arguments {', '.join(unread)}")
 
@@ -417,14 +416,13 @@ class ChatTokenizer:
             messages = _with_tools(messages, tools)
             tools = None
         try:
-            dated = {"chat_template": self._dated(tools)} if self.reads_date else {}
             return self.tokenizer.apply_chat_template(
                 messages,
+                chat_template=self._dated(tools),
                 tools=tools,
                 add_generation_prompt=generation,
                 tokenize=False,
                 **self.template_arguments,
-                **dated,
             )
         except Exception as error:  # the template is a program of the folder's own
             raise self._error(f"refuses the conversation ({error_words(error)})") from error
