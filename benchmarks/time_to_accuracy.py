@@ -190,7 +190,9 @@ def peer(
     written = {key: [getattr(q, name) for q in questions] for key, name in names.items()}
     if sums:  # as the chat template writes them
         tokenizer = ChatTokenizer(start)
-        written["prompts"] = [tokenizer.render(question) for question in questions]
+        written["prompts"] = [
+            tokenizer.tokenizer.decode(tokenizer.encode_prompt(question)) for question in questions
+        ]
     (folder / "questions.json").write_text(json.dumps(written))
     job = {
         "start": str(start),

@@ -148,17 +148,6 @@ class ChatTokenizer:
             content.append(sorted(self.template_arguments.items()))
         return content_digest(content)
 
-    def render(self, question: Question | str) -> str:
-        """The prompt as the model reads it: the question inside the chat template, or alone
-        where there is none.
-
-        Raises:
-            UsageError: the template refuses the conversation (some take no system prompt).
-        """
-        if not self.has_template:
-            return _text(question)
-        return self._render(_messages(question)).replace(_BREAK, "")
-
     def encode_prompt(self, question: Question | str) -> list[int]:
         """The ids of a prompt, template included."""
         if not self.has_template:

@@ -96,6 +96,10 @@ def shown(tokenizer, ids):
     return tokenizer.tokenizer.decode(ids)
 
 
+def rendered(tokenizer, question):
+    return shown(tokenizer, tokenizer.encode_prompt(question))
+
+
 def test_a_chat_prompt(make_folder):
     folder = make_folder(CHATML)
     tokenizer = tasks.load_tokenizer(folder)
@@ -103,13 +107,13 @@ def test_a_chat_prompt(make_folder):
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 3 +"
         " 5?<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert tokenizer.render(QUESTION) == tokenizer.render(QUESTION.prompt) == text
+    assert rendered(tokenizer, QUESTION) == rendered(tokenizer, QUESTION.prompt) == text
     ids = tokenizer.encode_prompt(QUESTION)
     assert ids == tokenizer.tokenizer.encode(text) and ids.count(257) == 3
     assert tokenizer.decode(ids) == text.replace("<|im_end|>", "")
     assert (tokenizer.vocab_size, tokenizer.eos_ids, tokenizer.pad_id) == (259, (258,), 258)
     own = tasks.load_tokenizer(folder, system_prompt="Think.")
-    assert own.render(QUESTION) == text.replace("Be brief.", "Think.")
+    assert rendered(own, QUESTION) == text.replace("Be brief.", "Think.")
     again = tasks.load_tokenizer(folder)
     assert own.fingerprint != tokenizer.fingerprint == again.fingerprint
     with pytest.raises(UsageError, match="U[+]FDD0"):
@@ -123,7 +127,7 @@ def test_template_arguments_reach_every_rendering(make_folder):
     silent = tasks.load_tokenizer(folder, template_arguments={"enable_thinking": False})
     for ids in (silent.encode_prompt(QUESTION), silent.encode_messages(ASKED.messages)):
         assert shown(silent, ids).endswith("assistant\n<think>\n\n</think>\n\n")
-    assert plain.render(QUESTION).endswith("assistant\n")
+    assert rendered(plain, QUESTION).endswith("assistant\n")
     assert plain.fingerprint != silent.fingerprint
     for template in (folder, make_folder()):
         with pytest.raises(UsageError, match="template_arguments"):
@@ -133,10 +137,10 @@ def test_template_arguments_reach_every_rendering(make_folder):
 def test_the_date_of_a_template_is_fixed(make_folder, load):
     folder = make_folder("{{ date_string | default(strftime_now('%d %b %Y')) }} " + CHATML)
     dated = tasks.load_tokenizer(folder, template_arguments={"date_string": "31 Jan 2031"})
-    assert tasks.load_tokenizer(folder).render(QUESTION).startswith("26 Jul 2024 ")
-    assert dated.render(QUESTION).startswith("31 Jan 2031 ")
+    assert rendered(tasks.load_tokenizer(folder), QUESTION).startswith("26 Jul 2024")
+    assert rendered(dated, QUESTION).startswith("31 Jan 2031")
     with pytest.raises(UsageError, match="strftime_now"):
-        load("{{ strftime_now(messages) }}").render(QUESTION)
+        load("{{ strftime_now(messages) }}").encode_prompt(QUESTION)
 
 
 def test_a_conversation_has_a_system_message_of_its_own_or_the_prompt(make_folder, load):
@@ -157,7 +161,7 @@ def test_the_marks_of_the_tokenizer_itself(load):
     plain = load(form=BOS)
     hi = plain.encode_completion("hi")[:-1]
     assert plain.encode_prompt("hi") == [256, *hi]
-    assert plain.render("hi") == "hi" and not plain.has_template
+    assert not plain.has_template
     ending = load(form="$A <|im_end|>")
     assert ending.tokenizer.encode("hi") == [*hi, 258] and ending.encode_prompt("hi") == hi
     assert ending.encode_prompt("hi<|im_end|>") == [*hi, 258]  # what the prompt itself says stays
@@ -326,7 +330,7 @@ def test_foreign_text_opens_no_turn(load, transform):
     ):
         assert [n for n in ids if n in (257, 258)] == marks
         assert FORGED in shown(tokenizer, ids)
-    assert sum(talk[2]) == 4 and FORGED in tokenizer.render(FORGED)
+    assert sum(talk[2]) == 4 and FORGED in rendered(tokenizer, FORGED)
 
 
 def test_marks_that_are_not_special_open_no_turn_either(load):
