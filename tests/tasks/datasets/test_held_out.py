@@ -32,9 +32,8 @@ READ = {
     "math": published_samples.math_folders,
     "toolace": published_samples.toolace,
 }
-CASES = [(name, options) for name, some in MADE.items() for options in some] + [
-    (name, None) for name in READ
-]
+CASES = [(name, options) for name, some in MADE.items() for options in some]
+CASES += [(name, None) for name in READ]
 
 
 def names_of(questions):

@@ -11,9 +11,8 @@ pytest.importorskip("reasoning_gym")
 build = partial(tasks.build, "reasoning_gym")
 
 # The data sets whose scorers run texts.
-EVALUATED = ("binary_matrix", "spiral_matrix", "n_queens", "string_insertion", "countdown")
-EVALUATED += ("puzzle24", "polynomial_multiplication", "simple_integration", "number_sorting")
-EVALUATED += ("intermediate_integration",)
+EVALUATED = """binary_matrix spiral_matrix n_queens string_insertion countdown puzzle24 number_sorting
+    polynomial_multiplication simple_integration intermediate_integration""".split()
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +42,9 @@ def test_what_is_refused():
         late.question(1)
 
 
-@pytest.fixture(scope="module")
-def evaluating():
-    return {name: build(dataset=name, size=30) for name in EVALUATED}
-
-
 @pytest.mark.parametrize("name", EVALUATED)
-def test_no_answer_runs_code(evaluating, name, tmp_path):
-    task, mark = evaluating[name], tmp_path / "ran"
+def test_no_answer_runs_code(name, tmp_path):
+    task, mark = build(dataset=name, size=30), tmp_path / "ran"
     run = f"__import__('os').system('touch {mark}')"
     answers = f"""{run} | [{run}] | [[{run}]] | (lambda: {run})() | eval("{run}") | S("{run}")
         | sin("{run}") | 1 if {run} else 2 | open('{mark}', 'w') | [open('{mark}', 'w') for A in 'A']

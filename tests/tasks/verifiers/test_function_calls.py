@@ -5,12 +5,7 @@ import json
 import pytest
 
 from grre_jax.tasks import Question
-from grre_jax.tasks.verifiers.function_calls import (
-    Call,
-    NotCalls,
-    read_calls,
-    verify_calls,
-)
+from grre_jax.tasks.verifiers.function_calls import Call, NotCalls, read_calls, verify_calls
 
 
 def test_values():
@@ -27,8 +22,7 @@ def test_arguments_are_of_bounded_depth(depth):
     with pytest.raises(NotCalls):
         read_calls(f"[f(a={deep})]")
     text = json.dumps({"name": "f", "arguments": f'{{"a": {deep}}}'})
-    verdict = verify_calls(Question("q", "asked", "[f(a=1)]"), text)
-    assert verdict.correct is False
+    assert verify_calls(Question("q", "asked", "[f(a=1)]"), text).correct is False
 
 
 def test_more_calls_than_are_compared():
