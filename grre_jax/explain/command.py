@@ -12,8 +12,9 @@ from grre_jax.explain.objective_report import objective_report
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.plan import Plan
 
-HEAD = 8  # rows shown of the beginning of a long table
-TAIL = 2  # and of its end
+BAR = 20  # characters of the longest bar
+BINS = 12  # rows of the table of ages, at most
+HEAD, TAIL = 8, 2  # rows shown of the first and of the last versions of a long run
 
 
 def run(config: Config, *, steps: int | None = None, as_json: bool = False) -> None:
@@ -89,7 +90,7 @@ def _parts(report: dict[str, Any]) -> Iterator[Any]:
         cells = [(row["kind"], _span(row["least"], row["most"]), _amounts(row)) for row in placed]
         yield make_table(("process", "number", "each"), cells, "What is placed on the cluster")
     ages = _ages(report["ages"], run["steps"] * step["stored"])
-    yield make_table(("updates old", "groups", "share"), ages, "Staleness over the run")
+    yield make_table(("updates old", "groups", "share", ""), ages, "Staleness over the run")
     objective = report["objective"]
     numbers = [f"{name} {value:g}" for name, value in objective["hyperparameters"].items()]
     sources = [f"{name}: {source}" for name, source in objective["sources"].items()]
@@ -105,24 +106,27 @@ def _parts(report: dict[str, Any]) -> Iterator[Any]:
 def _stretches(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     spans = ("steps", "batches", "ages", "replayed")
     cells = [(str(row["version"]), *(_span(*row[name]) for name in spans)) for row in rows]
-    return _shortened(cells)
-
-
-def _ages(ages: dict[int, int], stored: int) -> list[tuple[str, ...]]:
-    groups = {str(age): count for age, count in ages.items()}
-    if stored:
-        groups["unknown (stored)"] = stored
-    total = sum(groups.values())
-    return _shortened(
-        [(label, str(count), f"{count / total:.1%}") for label, count in groups.items()]
-    )
-
-
-def _shortened(cells: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Leaves out the middle of a long table."""
     if len(cells) > HEAD + TAIL + 1:
         cells[HEAD:-TAIL] = [(f"... {len(cells) - HEAD - TAIL} more",)]
     return cells
+
+
+def _ages(ages: dict[int, int], stored: int) -> list[tuple[str, ...]]:
+    """Rows of intervals of equal width, without empty ones."""
+    width = max(ages, default=0) // BINS + 1
+    groups: dict[str, int] = {}
+    for age, count in ages.items():
+        low = age // width * width
+        label = _span(low, min(low + width - 1, max(ages)))
+        groups[label] = groups.get(label, 0) + count
+    if stored:
+        groups["unknown (stored)"] = stored
+    most = max(groups.values(), default=0)
+    total = sum(groups.values())
+    return [
+        (label, str(count), f"{count / total:.1%}", "█" * round(BAR * count / most))
+        for label, count in groups.items()
+    ]
 
 
 def _amounts(row: dict[str, Any]) -> str:

@@ -27,6 +27,12 @@ _SOURCES = {
 _OWN = "not known of a loss of one's own"
 
 
+def acts_off_policy(objective: Objective) -> bool:
+    """Returns True if a mask, a weight or the term acts only where a ratio is not 1."""
+    parts = (objective.term, objective.mask, objective.weight)
+    return not objective.term.differentiated and any(RATIO in part.data for part in parts)
+
+
 def objective_report(
     config: Config, objective: Objective, first_stale: int | None
 ) -> dict[str, Any]:
@@ -78,9 +84,7 @@ def _source(name: str, config: Config) -> str:
 def _clipping(config: Config, objective: Objective, first_stale: int | None) -> str:
     if objective.term.differentiated:
         return _OWN
-    # Whatever acts only where a ratio is not 1.
-    acting = (objective.term, objective.mask, objective.weight)
-    if not any(RATIO in part.data for part in acting):
+    if not acts_off_policy(objective):
         return ""
     bounds = (part for part in (objective.mask, objective.weight) if RATIO in part.data)
     what = "; ".join(map(_phrase, bounds)) or "the loss depends on the ratio"
