@@ -82,7 +82,7 @@ def register(function: RewardFunction) -> str:
     if not callable(function):
         raise UsageError(f"reward: expected a function, got {shown(function)}.")
     written = getattr(function, "__name__", type(function).__name__)
-    name = IN_PYTHON + re.sub(r"\W+", "", written)
+    name = IN_PYTHON + (re.sub(r"\W+", "", written) or "reward")
     _registered[name] = function
     return name
 
@@ -93,6 +93,8 @@ def _load(text: str) -> WeightedReward:
         number = finite_number("weight", float(weight or 1))
     except ValueError as error:
         raise UsageError(f"task.reward: expected a number behind =, got {text!r}.") from error
+    if source.startswith(IN_PYTHON) and source not in _registered:
+        raise UsageError(f"task.reward: expected a function of this program, got {text!r}.")
     function = _registered.get(source) or load_function(source)
     return WeightedReward(source, source.rpartition(":")[2], function, number)
 
