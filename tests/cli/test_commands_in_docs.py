@@ -63,11 +63,3 @@ def unknown_options(words):
 def test_options_exist(page):
     wrong = [(words, bad) for words in shown(text_of(page)) if (bad := unknown_options(words))]
     assert not wrong
-
-
-def test_what_the_test_finds():
-    assert list(
-        shown("run `grre rollouts show --out x` or\n    grre train c.py --lr 3  # fast")
-    ) == [["rollouts", "show", "--out", "x"], ["train", "c.py", "--lr", "3"]]
-    assert unknown_options(["rollouts", "show", "--out", "x"]) == ["--out"]
-    assert unknown_options(["train", "c.py", "--lr", "3", "--seed", "1"]) == ["--lr"]

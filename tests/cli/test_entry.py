@@ -6,16 +6,15 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import grre_jax
-from grre_jax import models, objectives, reporting
+from grre_jax import objectives, reporting
 from grre_jax.cli.entry import main
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import CharTokenizer
 
-from ..run_processes import contents, logprobs, written
+from ..run_processes import contents, written
 
 
 @pytest.fixture(scope="module")
@@ -146,36 +145,28 @@ def test_a_loss_of_your_own_trains_as_its_documentation_says(monkeypatch, config
 def test_evaluate_with_short_names(copy, capsys, monkeypatch, fails, tmp_path):
     monkeypatch.setenv("COLUMNS", "200")
     before = contents(copy)
-    words = "--questions 8 --num-samples 4 --temperature 0.5 --top-k 3 --top-p 0.9"
-    words = [*words.split(), "--max-new-tokens", "3", "--output", str(tmp_path / "e.json")]
-    assert main(["evaluate", str(copy), *words]) == 0
+    words = "--questions 8 --num-samples 4 --temperature 0.5 --max-new-tokens 3"
+    assert main(["evaluate", str(copy), *words.split(), "--output", str(tmp_path / "e.json")]) == 0
     result = json.loads((tmp_path / "e.json").read_text())
     after = contents(copy)
     assert result == json.loads(after.pop("evaluation.json")) and after == before
     assert result["steps"] == [0, 8] and result["questions"] == 8
-    given = {"num_samples": 4, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "max_new_tokens": 3}
-    assert given.items() <= result["sampling"].items()
+    assert result["sampling"].items() >= {"num_samples": 4, "temperature": 0.5}.items()
     printed = capsys.readouterr().out
-    assert "pass@1" in printed and "maj@1" in printed
-    # The distance from the start takes the policy's own completions.
-    assert "kl_to_start" not in result["last"] and "KL" not in printed
+    assert "pass@1" in printed and "KL" not in printed  # which takes the policy's own completions
     assert "evaluation.questions" in fails(2, "evaluate", copy, "--questions", "x")
     assert "--output" in fails(2, "evaluate", copy, "--output", tmp_path / "none" / "e.json")
 
 
 def test_sample_and_export(fails, tiny_run, tmp_path, capsys):
-    assert main(["export", str(tiny_run), str(tmp_path / "last")]) == 0
-    assert main(["export", str(tiny_run), str(tmp_path / "first"), "--step", "0"]) == 0
-    first, last = (logprobs(models.load(tmp_path / name)) for name in ("first", "last"))
-    assert np.abs(first - last).max() > 1e-3
-    capsys.readouterr()
-    before = contents(tmp_path / "last")
-    assert str(tmp_path / "last") in fails(2, "export", tiny_run, tmp_path / "last")
-    assert contents(tmp_path / "last") == before
+    folder = tmp_path / "last"
+    assert main(["export", str(tiny_run), str(folder)]) == 0
+    before = contents(folder)
+    assert str(folder) in fails(2, "export", tiny_run, folder)
+    assert contents(folder) == before
     assert "step 3" in fails(1, "export", tiny_run, tmp_path / "third", "--step", "3")
+    capsys.readouterr()
     words = "--prompt 3+5> --num-samples 2 --max-new-tokens 3 --output -".split()
     assert main(["sample", str(tiny_run), *words]) == 0
-    of_run = json.loads(capsys.readouterr().out)
-    assert main(["sample", str(tmp_path / "last"), *words]) == 0
-    assert of_run["completions"] == json.loads(capsys.readouterr().out)["completions"]
-    assert of_run["model"]["step"] == 8
+    drawn = json.loads(capsys.readouterr().out)
+    assert len(drawn["completions"]) == 2 and drawn["model"]["step"] == 8

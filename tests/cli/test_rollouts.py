@@ -1,5 +1,4 @@
 import json
-import shutil
 
 import pytest
 
@@ -35,52 +34,36 @@ def test_filter_and_merge(folder, tmp_path, run):
     expected = [g for g in of_later if g.lengths.max() <= 4 and g.position != 5]
     assert list(kept) == expected and 0 < len(expected) < 8
     assert kept.datasets[0].metadata["history"][0]["kept"] == where
-    with pytest.raises(DataError, match="none"):
-        run("filter", folder, "--output", tmp_path / "none", "--where", "position < 0")
+    for wrong in ("position < 0", "position == 1) or (1"):
+        with pytest.raises((DataError, UsageError)):
+            run("filter", folder, "--output", tmp_path / "none", "--where", wrong)
     assert not (tmp_path / "none").exists()
     assert run("merge", tmp_path / "f", folder, "--output", tmp_path / "m") == 0
     assert len(rollouts.read(tmp_path / "m")) == 12
 
 
 def test_export_and_import(folder, tmp_path, run):
-    def imported(file, *words):
-        run("import", "jsonl", tmp_path / file, tmp_path / "r", *words)
-        return rollouts.read(tmp_path / "r")
-
     assert run("export", folder, tmp_path / "e.jsonl") == 0
-    again = imported("e.jsonl", "--contains", "math/test")
+    run("import", "jsonl", tmp_path / "e.jsonl", tmp_path / "r", "--contains", "math/test")
+    again = rollouts.read(tmp_path / "r")
     assert list(again) == list(rollouts.read(folder)) and again.contains == {"math/test"}
-    shutil.rmtree(tmp_path / "r")
     (tmp_path / "a.jsonl").write_text(json.dumps({"q": "1+1", "text": "2", "reward": 1}))
-    for wrong in ("[1]", "{"):
-        with pytest.raises(UsageError, match="mapping"):
-            imported("a.jsonl", "--mapping", wrong)
-    (group,) = imported("a.jsonl", "--mapping", '{"prompt": "q"}', "--task", "sums")
+    words = ("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "s", "--task", "sums")
+    with pytest.raises(UsageError, match="mapping"):
+        run(*words, "--mapping", "{")
+    run(*words, "--mapping", '{"prompt": "q"}')
+    (group,) = rollouts.read(tmp_path / "s")
     assert (group.prompt, group.task) == ("1+1", "sums")
-
-
-def test_a_filter_needs_an_expression(folder, tmp_path, run):
-    with pytest.raises(SystemExit):
-        run("filter", folder, "--output", tmp_path / "f")
-    for wrong in ("position == 1) or (1", "reward > 1"):
-        with pytest.raises(UsageError):
-            run("filter", folder, "--output", tmp_path / "f", "--where", wrong)
-    assert not (tmp_path / "f").exists()
 
 
 def test_a_tokenizer_renders_what_is_imported(tmp_path, run):
     tasks.CharTokenizer().save(tmp_path / "t")
-    row = {
-        "prompt": "1+2>",
-        "prompt_tokens": [1],
-        "completions": [{"text": "3", "reward": 1, "tokens": [3, 16]}],
-    }
+    completion = {"text": "3", "reward": 1, "tokens": [3, 16]}
+    row = {"prompt": "1+2>", "prompt_tokens": [1], "completions": [completion]}
     (tmp_path / "a.jsonl").write_text(json.dumps(row))
-    assert (
-        run("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "r", "--tokenizer", tmp_path / "t")
-        == 0
-    )
+    words = ("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "r")
+    with pytest.raises(UsageError, match="--tokenizer"):
+        run(*words, "--system-prompt", "Think.")
+    assert run(*words, "--tokenizer", tmp_path / "t") == 0
     metadata = rollouts.read(tmp_path / "r").datasets[0].metadata
     assert metadata["tokenizer"] == tasks.CharTokenizer().fingerprint
-    with pytest.raises(UsageError, match="--tokenizer"):
-        run("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "s", "--system-prompt", "Think.")

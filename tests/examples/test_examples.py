@@ -68,6 +68,7 @@ def test_a_reward_of_ones_own(run, chat_model, tmp_path):  # noqa: F811
     assert re.search(r"accuracy [\d.]+ before, [\d.]+ after", output)
 
 
+@pytest.mark.slow
 def test_stored_completions_are_trained_on(run):
     found, output = run("offline", "--algorithm", "red_weight")
     assert "accuracy after" in output and found["objective"].name == "red_weight"

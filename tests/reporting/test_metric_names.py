@@ -44,10 +44,8 @@ def test_the_rows_of_a_run_are_explained(tiny_run):
     [
         ("train", "staleness_3", "staleness_<n>"),
         ("train", "staleness_2_3", "staleness_<range>"),
-        ("train", "staleness_256_up", "staleness_<range>"),
         ("eval", "component_format", "component_<name>"),
         ("train", "reward_low", None),
-        ("train", "rewards", None),
     ],
 )
 def test_a_name_finds_its_entry(kind, name, entry):

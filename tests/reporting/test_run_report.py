@@ -76,22 +76,25 @@ def no_picture(monkeypatch):
 def run(tmp_path_factory):
     """A run with rollouts; only to be looked at."""
     folder = write_run(tmp_path_factory.mktemp("page") / "run <1>", steps=20)
-    config = {"name": "x", "task": {"name": "arithmetic", "options": {}}, "seed": 3}
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps({"task": {"name": "arithmetic"}}))
     header = {"objective": "grpo (epsilon_low 0.2)", "unset line": None}
-    (folder / "provenance.json").write_text(json.dumps({"contains": [], "header": header}))
+    (folder / "provenance.json").write_text(json.dumps({"header": header}))
     groups = [group(n, [0, 1, 0.5, 1, 0, 0.25]) for n in range(9)]
     rollouts.write(folder / "rollouts", groups, writer="w", policy_version=-1)
     return folder
 
 
 @pytest.fixture(scope="module")
-def page(run, tmp_path_factory):
-    output = tmp_path_factory.mktemp("out")
-    return report([run], output, completions=24, console=Console(file=io.StringIO()))
+def page(run):
+    # Twice the same run is that run.
+    return report([run, run], completions=24, console=Console(file=io.StringIO()))
 
 
-def test_everything_is_in_one_file(page):
+def test_everything_is_in_one_file(page, run):
+    assert page == run / "report.html"
+    assert (run / "plots" / "overview.png").read_bytes()[:4] == b"\x89PNG"
+    (summary,) = json.loads((run / "summary.json").read_text())["runs"]
+    assert (summary["steps"], summary["accuracy"][-1]["step"]) == (20, 20)
     found = Found(page)
     for tag, attributes in found.tags:
         for name in ("src", "href", "xlink:href"):
@@ -114,16 +117,6 @@ def test_completions_have_their_numbers_and_are_text(page):
     numbers = [float(first[f"data-{x}"]) for x in ("reward", "advantage", "length", "logprob")]
     assert numbers == pytest.approx([1, 1 - 2.75 / 6, 2, -1])
     assert first["class"] == "card best" and others[4]["class"] == "card worst"
-
-
-def test_files_of_one_run(make_run, console):
-    folder = make_run("run", steps=20)
-    path = report([folder, folder], console=console)  # twice the same run is that run
-    assert path == folder / "report.html" and path.is_file()
-    assert (folder / "plots" / "overview.png").read_bytes()[:4] == b"\x89PNG"
-    (summary,) = json.loads((folder / "summary.json").read_text())["runs"]
-    assert (summary["name"], summary["steps"], summary["accuracy"][-1]["step"]) == ("run", 20, 20)
-    assert str(path) in console.file.getvalue() and "accuracy, last" in console.file.getvalue()
 
 
 def test_several_runs_are_beside_the_first(make_run, console, no_picture):
@@ -190,7 +183,9 @@ def dumped(path, tmp_path, *options):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
-@pytest.mark.parametrize("width, dark", [(1280, False), (500, True)])
+@pytest.mark.parametrize(
+    "width, dark", [(1280, False), pytest.param(500, True, marks=pytest.mark.slow)]
+)
 def test_a_browser_shows_it(page, tmp_path, width, dark):
     inner = tmp_path / "inner.html"
     # The page's policy would not let the probe run.

@@ -9,14 +9,6 @@ from grre_jax.reporting.metrics import json_safe, read_metrics
 from grre_jax.reporting.summary import print_evaluations, summarise, summary_cells
 
 
-def evaluations(*values):
-    return [{"step": 10 * i, "kind": "eval", "accuracy": x} for i, x in enumerate(values)]
-
-
-def train(*rows):
-    return [{"step": i, "kind": "train", **row} for i, row in enumerate(rows, start=1)]
-
-
 def test_readings_of_a_run(make_run):
     metrics = read_metrics(make_run("run", not_finite=(7,)))
     summary = summarise("run", "folder", metrics)
@@ -48,8 +40,9 @@ def test_a_reward_that_is_not_an_accuracy():
 
 
 def test_ages_add_up_and_a_step_taken_twice_counts_once():
-    rows = train({"staleness_0": 4}, {"staleness_1": 4}, {"staleness": 1.5, "staleness_2_3": 1.0})
-    rows.insert(2, rows[1] | {"staleness_1": 3, "staleness_12": 1})
+    rows = [{"step": 1, "staleness_0": 4}, {"step": 2, "staleness_1": 4}]
+    rows += [rows[1] | {"staleness_1": 3, "staleness_12": 1}]
+    rows += [{"step": 3, "staleness": 1.5, "staleness_2_3": 1.0}]
     summary = summarise("", "", {"train": rows})
     assert list(summary["staleness"].items()) == [(0, 4), (1, 3), (12, 1)]
     assert summary_cells(summary)["staleness (updates)"] == "1.9 (0 to 12)"

@@ -64,20 +64,9 @@ def test_rewards_of_trl_are_columns_or_their_sum(tmp_path, columns, mapping, exp
     assert group.extra.get("verify_failures", [""] * count) == failures
 
 
-def import_letters(folder, letters, mapping=None, **columns):
-    """Imports a row for each letter, which is its prompt; returns the groups."""
-    rows = [
-        {"prompt": letter, "text": str(k), "reward": k % 2}
-        | {name: values[k] for name, values in columns.items()}
-        for k, letter in enumerate(letters)
-    ]
-    return list(imported(folder, rows, mapping=mapping))
-
-
 @pytest.mark.parametrize(
     ("letters", "by", "columns", "expected"),
     [
-        ("ABAB", None, {}, "A02 B13"),
         ("AAAAAA", "uid", {"uid": [7, 8, 7, 8, 7, 7], "step": [1] * 4 + [2] * 2}, "A02 A13 A45"),
         ("ABAABBBA", None, {"group_id": "xyxxyzzx"}, "A0237 B14 B56"),
     ],
@@ -85,6 +74,11 @@ def import_letters(folder, letters, mapping=None, **columns):
 def test_rows_of_a_group_adjoin_or_have_a_column_of_their_own(
     tmp_path, letters, by, columns, expected
 ):
-    groups = import_letters(tmp_path, letters, by and {"group": by}, **columns)
+    rows = [
+        {"prompt": letter, "text": str(k), "reward": k % 2}
+        | {name: values[k] for name, values in columns.items()}
+        for k, letter in enumerate(letters)
+    ]
+    groups = imported(tmp_path, rows, mapping=by and {"group": by})
     found = [f"{group.prompt}{''.join(group.texts)}" for group in groups]
     assert found == expected.split()

@@ -23,7 +23,7 @@ def solution(answer, correct):
         model: {"is_correct": right, "solution": f"{model} says\nA: 7"}
         for model, right in zip(sources.GSM8K_MODELS, correct, strict=True)
     }
-    return {"question": "How many?", "ground_truth": f"It is <<1+1=2>>2.\nA: {answer}", **models}
+    return {"question": "How many?", "ground_truth": f"It is 2.\nA: {answer}", **models}
 
 
 def test_jsonl(tmp_path):
@@ -57,9 +57,6 @@ def test_bad_files(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", "")
     with pytest.raises(DataError, match="a.jsonl"):
         rollouts.import_rows("jsonl", path, tmp_path / "r")
-    path.write_bytes('{"prompt": "é"}\n'.encode("latin-1"))
-    with pytest.raises(DataError, match="a.jsonl, line 1"):
-        rollouts.import_rows("jsonl", path, tmp_path / "r")
     for mapping in ({"promt": "x"}, {"prompt": 3}, {"prompt": "a", "text": "a"}):
         with pytest.raises(UsageError, match="mapping.*" + next(iter(mapping))):
             rollouts.import_rows("jsonl", path, tmp_path / "r", mapping=mapping)
@@ -90,8 +87,7 @@ def test_gsm8k_solutions(tmp_path):
     assert (first.prompt, first.answer, first.task) == ("How many?", "1234", "gsm8k")
     assert first.question_id == "gsm8k/test/0" and first.sources == list(sources.GSM8K_MODELS)
     assert first.rewards.tolist() == [1, 0, 1, 1] and second.answer == "-5"
-    assert first.texts[2] == "175b_finetuning says\nA: 7"
-    assert "<<1+1=2>>" in first.extra["ground_truth"] and reader.contains == {"gsm8k/test"}
+    assert reader.contains == {"gsm8k/test"}
     path = write_lines(tmp_path / "t.jsonl", solution("none", (True,) * 4))
     with pytest.raises(DataError, match="line 1: field ground_truth"):
         rollouts.import_rows("gsm8k-solutions", path, tmp_path / "r")

@@ -122,13 +122,7 @@ def with_tokens(ids=(64, 198, 65), mask=(1, 0, 1), **more):
     return {"prompt": "q", "prompt_tokens": [1], "completions": [completion]}
 
 
-def test_tokens_beside_messages_win(tmp_path, tokenizer):
-    group, _ = imported(tmp_path, with_tokens(text=TURNS), tokenizer)
-    assert group.texts == ["a\nb"] and group.mask.tolist() == [1, 0, 1]
-
-
 REFUSED = [  # the template, None for no tokenizer; the row; the field that is named
-    (None, row_of("a", prompt=[says("system", "s"), says("user", "q")]), "texts"),
     (None, row_of(TURNS), "texts"),
     (None, row_of("a", tools=[{"name": "calc"}]), "texts"),
     (CHATML, row_of("a", prompt=ASKS, tools=[{"name": "calc"}]), "prompt"),  # applied already
@@ -137,7 +131,6 @@ REFUSED = [  # the template, None for no tokenizer; the row; the field that is n
     (FORGETS, row_of(TURNS), TEXT),
     (CHATML, row_of([says("assistant", f"a{END}b"), *TURNS[1:]]), TEXT),
     (CHATML, row_of([says("assistant", "a", weight=0)]), TEXT),
-    (CHATML, row_of([says("user", "a")]), TEXT),
     (CHATML, row_of([says("assistant", [{"type": "image_url"}])]), f"{TEXT}[0], part 0"),
     (CHATML, with_tokens(text=TURNS, mask=None), "mask"),
     (CHATML, with_tokens([64, 65, 260]), "tokens"),
@@ -158,8 +151,6 @@ def test_system_prompts_and_tools_are_rendered(tmp_path, load):
     system = f"<|im_start|>tools\ncalc{END}\n<|im_start|>system\nThink.{END}\n"
     assert tokenizer.tokenizer.decode(group.prompt_tokens) == system + ASKS
     assert pieces(tokenizer, group) == [(f"a{END}", 1)] and group.extra["tools"] == row["tools"]
-    other, _ = imported(tmp_path, row | {"tools": "a calculator"}, tokenizer)
-    assert (other.prompt, other.extra, len(other.tokens)) == ("q", {"tools": "a calculator"}, 0)
 
 
 def test_a_text_keeps_its_own_end_token_and_marks_are_refused(tmp_path, tokenizer):
