@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 
-def make_console(quiet: bool = False, file: TextIO | None = None, stderr: bool = False) -> Console:
+def make_console(quiet: bool = False, stderr: bool = False) -> Console:
     """Returns a rich console that prints every string unchanged.
 
     Formulas, file names, prompts and error texts contain square brackets and colons, which rich
@@ -21,8 +21,7 @@ def make_console(quiet: bool = False, file: TextIO | None = None, stderr: bool =
 
     Args:
         quiet: print nothing.
-        file: where to print; standard output if None.
-        stderr: print on standard error instead.
+        stderr: print on standard error, not on standard output.
 
     Returns:
         The console. Outside a terminal it is 120 columns wide unless COLUMNS is set, so that log
@@ -30,7 +29,7 @@ def make_console(quiet: bool = False, file: TextIO | None = None, stderr: bool =
     """
     from rich.console import Console
 
-    options = {"quiet": quiet, "file": file, "stderr": stderr, "markup": False, "emoji": False}
+    options = {"quiet": quiet, "stderr": stderr, "markup": False, "emoji": False}
     console = Console(**options)
     if not console.is_terminal and not os.environ.get("COLUMNS"):
         console = Console(width=120, **options)

@@ -15,16 +15,15 @@ PACKAGE = Path(__file__).parents[1] / "grre_jax"
 ODD = "[bold]a[/bold] [/red] :warning: [x"
 
 
-def test_a_console_prints_strings_and_cells_as_they_are():
+def test_a_console_prints_strings_and_cells_as_they_are(capsys):
     from rich.table import Table
 
-    out = io.StringIO()
-    console = make_console(file=out)
+    console = make_console()
     console.print(ODD)
     table = Table(ODD, title=ODD)
     table.add_row(ODD)
     console.print(table)
-    assert out.getvalue().count(ODD) == 4
+    assert capsys.readouterr().out.count(ODD) == 4
 
 
 def test_the_list_of_algorithms_has_a_whole_line_for_each(capsys, monkeypatch):

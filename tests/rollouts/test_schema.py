@@ -67,7 +67,6 @@ def test_jax_arrays_and_numpy_scalars_are_taken(make_group):
     ("rewards", "components", "expected"),
     [
         ([0, 1, 0], {}, [False, True, False]),
-        ([0.5, 1, 0], {}, None),
         ([-1, 0.5, 2], {"correct": [0, 1, 1]}, [False, True, True]),
         ([0, 1, 0], {"correct": [0, 0.5, 1]}, None),  # what it is a share of, it does not say
     ],

@@ -95,12 +95,10 @@ def test_a_turn_that_was_cut_has_no_end_and_a_last_observation_stays(tmp_path, t
     completions = [
         {"text": TURNS, "reward": 1, "finish_reason": "length"},
         {"text": TURNS[:2], "reward": None},
-        {"text": "plain", "reward": 0},
     ]
     group, _ = imported(tmp_path, {"prompt": "q", "completions": completions}, tokenizer)
     assert pieces(tokenizer, group)[2:] == [("so 42", 1)]
     assert pieces(tokenizer, group, 1) == [(f"call{END}", 1), (OBSERVED, 0)]
-    assert pieces(tokenizer, group, 2) == [(f"plain{END}", 1)] and group.texts[2] == "plain"
 
 
 def test_one_message_of_each_side_is_the_text_that_training_makes_tokens_of(tmp_path, tokenizer):
