@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy import special
 
 LEVEL = 0.95  # of intervals
 
@@ -38,7 +38,7 @@ def estimate(values: Float[np.ndarray, " seeds"]) -> Estimate:
     """
     values = _checked(values)
     mean, error = float(values.mean()), values.std(ddof=1) / np.sqrt(values.size)
-    half = float(stats.t.ppf((1 + LEVEL) / 2, values.size - 1) * error)
+    half = float(special.stdtrit(values.size - 1, (1 + LEVEL) / 2) * error)
     return Estimate(mean, mean - half, mean + half, values.size)
 
 

@@ -8,7 +8,6 @@ import json
 import os
 from pathlib import Path
 
-import nbclient
 import nbformat
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
@@ -93,6 +92,8 @@ def made(name, folder):
 
 def execute(name, values, folder):
     """The notebook after a run in a folder, with these values of its parameters."""
+    import nbclient  # slow to import: here for one process of the suite alone
+
     notebook = read(name)
     cells = enumerate(notebook.cells)
     (at,) = [i for i, cell in cells if "parameters" in cell.metadata.get("tags", ())]

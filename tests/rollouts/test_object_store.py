@@ -10,9 +10,6 @@ from grre_jax.rollouts import manifest
 from grre_jax.storage.files import files_below
 from grre_jax.storage.remote import Store
 
-pytest.importorskip("s3fs", reason="needs the extras s3 and test")
-pytest.importorskip("moto", reason="needs the extras s3 and test")
-
 
 @pytest.fixture
 def url(store, folder):

@@ -8,7 +8,6 @@ import zlib
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from grre_jax.console import make_console
 from research import curve_statistics, entrants, statistics
@@ -39,6 +38,8 @@ def test_curve_statistics():
 
 
 def test_intervals_are_those_of_the_t_test():
+    from scipy import stats  # slow to import: here for one process of the suite alone
+
     values = np.random.default_rng(1).normal(0.1, 0.05, 8)
     found = statistics.estimate(values)
     interval = stats.ttest_1samp(values, 0).confidence_interval(0.95)

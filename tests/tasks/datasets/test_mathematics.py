@@ -8,7 +8,11 @@ from grre_jax import tasks
 
 from . import published_samples
 
-pytest.importorskip("math_verify", reason="needs math-verify")
+
+@pytest.fixture(autouse=True)
+def math_verify():
+    """Imported by the process that runs these tests alone: it takes a second."""
+    pytest.importorskip("math_verify", reason="needs math-verify")
 
 
 def test_both_published_forms_are_one_data_set(tmp_path):
