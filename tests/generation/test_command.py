@@ -73,14 +73,6 @@ def test_lines_hold_what_the_sampler_draws(sample, digit_model, tmp_path, monkey
     assert reasons == {"stop", "length"}
 
 
-def test_the_texts_that_are_shown_are_those_that_are_written(sample, digit_model, capsys):
-    words = (str(digit_model), "--prompt", "3+5>", "--max-new-tokens", "20")
-    texts = [c["text"] for c in sample(*words, "--num-samples", 2)[0]["completions"]]
-    assert main(["sample", *words, "--num-samples", "2"]) == 0
-    shown = capsys.readouterr().out
-    assert all(f"sample {k}:" in shown and texts[k - 1] in shown for k in (1, 2))
-
-
 def test_stop_strings_end_text_and_tokens(sample, digit_model):
     """Wherever the string lies, before an EOS token too."""
     words = (digit_model, "--prompt", "3+5>", "--num-samples", 24, "--max-new-tokens", 40)

@@ -179,6 +179,7 @@ def test_keys_of_another_kind_are_addresses_too(draw):
         ({"eos_ids": (5.5,)}, "eos_ids"),
         ({"stop": ("A",)}, "decode"),
         ({"key": 0}, "key"),
+        ({"routes": True}, "routes"),
     ],
 )
 def test_errors_name_the_argument(model, change, named):
