@@ -51,7 +51,10 @@ def test_merged_equals_separate_and_every_projection_gets_its_own_term(small, ta
     assert merged.lora is None and model.lora == config
     assert models.merged(merged) is merged
     np.testing.assert_allclose(logits(merged), logits(model), rtol=0, atol=1e-4)
-    before, after = models.parameters(model), models.parameters(merged)
+    before, after = (
+        {name: np.asarray(p) for name, p in models.parameters(each).items()}
+        for each in (model, merged)
+    )
     for parameter in ("qkv_proj", "o_proj", "gate_proj", "up_proj", "down_proj"):
         for i in range(SHAPE.num_layers):
             old, new = (
@@ -61,7 +64,7 @@ def test_merged_equals_separate_and_every_projection_gets_its_own_term(small, ta
                 weight = old[number]
                 if piece in targets:
                     name = f"layers.{piece.removesuffix('_proj')}_lora"
-                    a, b = (np.asarray(before[f"{name}_{half}"][i], float) for half in "ab")
+                    a, b = (before[f"{name}_{half}"][i].astype(float) for half in "ab")
                     weight = weight + 5.0 / 3 * (a @ b).T
                 np.testing.assert_allclose(new[number], weight, rtol=0, atol=1e-6)
 
