@@ -17,7 +17,6 @@ from grre_jax.cli.entry import main
 from ..run_processes import CONFIG, finish, groups, kill_all, rows, start, wait_for_step
 
 
-
 def start_two(
     config: Path, run: Path, *more: str, devices: int = 4, **variables: str
 ) -> list[subprocess.Popen]:

@@ -11,7 +11,6 @@ from grre_jax import cli
 from grre_jax.errors import UsageError
 from grre_jax.models.checkpoints.fetch import fetch
 
-
 NEEDED = {"config.json", "generation_config.json", "model.safetensors"}
 
 

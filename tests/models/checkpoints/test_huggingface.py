@@ -76,7 +76,9 @@ def test_half_precision_files(checkpoint, check_logits):
     folder = checkpoint()
     edit_tensors(
         folder / "model.safetensors",
-        lambda tensors: tensors.update({n: t.astype(ml_dtypes.bfloat16) for n, t in tensors.items()}),
+        lambda tensors: tensors.update(
+            {n: t.astype(ml_dtypes.bfloat16) for n, t in tensors.items()}
+        ),
     )
     check_logits(folder, atol=0.1)
 

@@ -106,4 +106,8 @@ def test_greedy_takes_the_argmax_and_has_no_ratio():
     assert ((logits == logits.max(-1, keepdims=True)).sum(-1) > 1).any()
     np.testing.assert_array_equal(tokens, logits.argmax(-1))
     assert not scores["sampling"].any() and not scores["behavior"].any()
-    np.testing.assert_allclose(scores["policy"], np.log(1 / np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)), atol=1e-6)
+    np.testing.assert_allclose(
+        scores["policy"],
+        np.log(1 / np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)),
+        atol=1e-6,
+    )
