@@ -92,33 +92,12 @@ def test_round_trip(config):
         assert config_from_dict(found) == config
 
 
-def test_which_layers_slide_without_layer_types():
-    values = config_to_dict(EXPRESSIBLE[8])
-    del values["layer_types"]
-    assert config_from_dict(values | {"max_window_layers": 2}).sliding_window == 0
-
-
-def test_what_is_null_is_not_what_is_absent():
-    values = config_to_dict(EXPRESSIBLE[9])
-    assert config_from_dict(values | {"num_key_value_heads": None}).num_kv_heads == 2  # absent: 32
-    with pytest.raises(DataError, match="head_dim"):
-        config_from_dict(values | {"head_dim": None})
-    glm = dataclasses.replace(BASE, family="glm", interleaved_rotary=True, head_dim=8)
-    values = config_to_dict(glm)
-    del values["partial_rotary_factor"], values["rope_parameters"]
-    assert config_from_dict(values).rotary_share == 0.5
-    assert config_from_dict(values | {"partial_rotary_factor": None}).rotary_share == 1.0
-
-
 @pytest.mark.parametrize(
     "base, changes",
     [
         (BASE, dict(qk_norm=True)),
-        (BASE, dict(sliding_window=2, sliding_layers=(True, False))),
-        (BASE, dict(family="gemma3")),
         (GEMMA, dict(query_scale=2.5)),
         (BASE, dict(family="mistral", **MIXED)),
-        (BASE, dict(family="phi3", rope_scaling=LLAMA3)),
         (BASE, dict(rotary_share=0.5, head_dim=8)),
     ],
 )

@@ -83,10 +83,9 @@ def test_half_precision_files(checkpoint, check_logits):
     check_logits(folder, atol=0.1)
 
 
-@pytest.mark.parametrize("option, held", [("dtype", "bfloat16"), ("compute_dtype", "float32")])
-def test_half_precision_parameters(option, held):
-    model = models.load(STORED / "qwen2", **{option: jnp.bfloat16})
-    assert {p.dtype for p in models.parameters(model).values()} == {jnp.dtype(held)}
+def test_half_precision_activations():
+    model = models.load(STORED / "qwen2", compute_dtype=jnp.bfloat16)
+    assert {p.dtype for p in models.parameters(model).values()} == {jnp.dtype("float32")}
     assert nnx.eval_shape(lambda m: m(np.zeros((1, 3), int)), model).dtype == jnp.bfloat16
 
 
@@ -112,9 +111,7 @@ def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(checkpoint, check_
     "changes, named",
     [
         (dict(architectures=["MistralForCausalLM"]), "MistralForCausalLM"),
-        (dict(architectures=None, model_type="gemma3"), "text_config"),
         (dict(layer_types=["full_attention", "sliding_attention"]), "sliding_window"),
-        (dict(layer_types=["full_attention"]), "layer_types"),
         (dict(rms_norm_epsilon=0.1), "rms_norm_epsilon: .*'rms_norm_eps'"),
         (dict(num_key_value_heads=4), "num_key_value_heads"),
     ],
