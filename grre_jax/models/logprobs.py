@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Bool, Float, Integer
 
 from grre_jax.models.array_types import Ids, Routes, Stream
+from grre_jax.models.blocked_attention import capped
 from grre_jax.models.products import left_transposed_product, transposed
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
@@ -32,7 +33,7 @@ def _block_logits(
     logits = jnp.matmul(
         hidden, transposed(weight.astype(hidden.dtype)), preferred_element_type=jnp.float32
     )
-    return softcap * jnp.tanh(logits / softcap) if softcap else logits
+    return capped(logits, softcap)
 
 
 def _blocks(size: int, block: int) -> tuple[Integer[Array, " k"], Integer[Array, " k"]]:

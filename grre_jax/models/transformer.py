@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Integer
 
 from grre_jax.models.array_types import Ids, Keys, Queries, Routes, Stream
 from grre_jax.models.attention import attention
-from grre_jax.models.blocked_attention import ATTENDED, Visibility
+from grre_jax.models.blocked_attention import ATTENDED, Visibility, capped
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.embedding import embed
 from grre_jax.models.experts import Router, Routing, mixed, route, summed
@@ -482,19 +482,6 @@ class Transformer(nnx.Module):
             x, self.final_norm[...], c.rms_norm_eps, c.unit_offset_norms, c.logit_divisor
         )
 
-    def blocks(self) -> list[Block]:
-        """Returns the layers as separate blocks (slices of the stacked parameters), for loops with
-        one cache per layer.
-        """
-        graph, params = nnx.split(self.layers)
-        return [nnx.merge(graph, layer) for layer in unstacked(params, self.config.num_layers)]
-
-    def unrolled(self) -> bool:
-        """True if a Python loop repeats the layers on the default backend."""
-        if self.unroll is not None:
-            return self.unroll
-        return meshes.platform() == "cpu" and self.config.num_layers <= UNROLL_LAYERS_ON_CPU
-
     def __call__(
         self,
         tokens: Ids,
@@ -569,7 +556,10 @@ class Transformer(nnx.Module):
             policy = jax.checkpoint_policies.save_only_these_names(*kept)
             return jax.checkpoint(call, policy=policy)
 
-        if self.unrolled():
+        unroll = self.unroll
+        if unroll is None:
+            unroll = meshes.platform() == "cpu" and config.num_layers <= UNROLL_LAYERS_ON_CPU
+        if unroll:
             found = []
             for i, layer in enumerate(unstacked(params, config.num_layers)):
                 kinds = (config.slides(i), config.rotates(i))
@@ -605,8 +595,7 @@ class Transformer(nnx.Module):
         """
         head = self.gathered_head(hidden.dtype).T if head is None else head
         logits = jnp.einsum("...d,dv->...v", hidden, head, preferred_element_type=jnp.float32)
-        cap = self.config.logit_softcap
-        logits = cap * jnp.tanh(logits / cap) if cap else logits
+        logits = capped(logits, self.config.logit_softcap)
         if self.num_ids is None:
             return logits
         return jnp.where(jnp.arange(logits.shape[-1]) < self.num_ids, logits, -jnp.inf)

@@ -106,7 +106,7 @@ class SamplerCall:
             if 0 < report.busy <= few:
                 held = min(few, self.shape.prompt_slots)
                 smaller = dataclasses.replace(self.shape, decode_slots=few, prompt_slots=held)
-                self._state = engine.compact_slots(self.shape, smaller, self._state)
+                self._state = engine.compact_slots(smaller, self._state)
                 self.shape = smaller
             if report.generated > self.columns:
                 # Layer by layer, so that only one layer's old and new buffers exist at once.

@@ -18,7 +18,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from grre_jax.models import ModelConfig, Transformer
-from grre_jax.sampling import SamplingDistribution, prepared
+from grre_jax.sampling import SamplingDistribution, SamplingParams, prepared
 from grre_jax.sampling.decoding import engine
 from grre_jax.sampling.decoding.slots import NONE
 from grre_jax.sampling.decoding.state import SCORES, Shape
@@ -191,7 +191,9 @@ def draw(
     state = engine.new_state(shape, weights, limit)
     rotary = engine.prompt_rotary(scale.model_config, prompt_tokens)
     state, _ = engine.prefill(shape, weights, state, rotary, slots, padded, every_slot)
-    settings = SamplingDistribution(temperature), batch.eos, np.int32(limit)
+    distribution = SamplingDistribution.of(SamplingParams())
+    distribution = dataclasses.replace(distribution, temperature=jnp.float32(temperature))
+    settings = distribution, batch.eos, np.int32(limit)
     host = np.zeros(1, np.int32), np.int32(0)  # no prompts wait there, and it resizes nothing
     state, first, _ = engine.advance(shape, weights, state, *settings, *host, True)
     _, others, _ = engine.advance(shape, weights, state, *settings, *host)

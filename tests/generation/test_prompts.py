@@ -30,10 +30,6 @@ def test_a_prompt_goes_through_the_chat_template(chat_model):
         text(chat_model, first.tokens) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     )
     assert [first.position, second.position] == [0, 1] and second.fields == {"prompt": "naïve 中"}
-    (own,) = read(chat_model, prompt=("hi",), system="Be brief.")
-    assert text(chat_model, own.tokens).startswith(
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi"
-    )
 
 
 def test_messages(chat_model, tmp_path):
@@ -57,7 +53,6 @@ def test_messages(chat_model, tmp_path):
     "line, field",
     [
         (b"{", "JSON"),
-        (b"3", "JSON object"),
         (b"{}", "prompt"),
         (b'{"prompt": "a", "messages": []}', "messages"),
         (b'{"prompt": "a", "seed": 3, "position": 1}', "position, seed"),
@@ -90,8 +85,7 @@ def test_a_model_without_a_template(digit_model, tmp_path):
 @pytest.mark.parametrize(
     "line",
     [
-        *('{"prompt": @}', '{"prompt": "a", "strange": @}', "@", '{"messages": @}'),
-        *('{"messages": [@]}', '{"messages": [{"role": @, "content": "a"}]}'),
+        *('{"prompt": @}', "@", '{"messages": @}', '{"messages": [@]}'),
         '{"messages": [{"role": "user", "content": @}]}',
         '{"messages": [{"role": "user", "content": "a", "tool_calls": @}]}',
     ],

@@ -13,6 +13,7 @@ STORED = Path(__file__).parent / "fixtures"
 PLACED = """
 import json, sys
 from pathlib import Path
+sys.modules["torch"] = None  # transformers takes seconds to import it
 import jax, numpy as np
 from flax import nnx
 from grre_jax import models, parallel

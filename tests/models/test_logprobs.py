@@ -65,7 +65,7 @@ def test_values_and_gradients(block, softcap, num_ids):
     compare(block, softcap, num_ids)
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 5])
+@pytest.mark.parametrize("count", [0, 3])
 def test_of_scored_tokens_alone(count):
     """As many results and gradients as of all tokens, in any places."""
     compare(10, 3.0, 21, np.random.default_rng(2).permutation(5) < count)

@@ -9,7 +9,6 @@ import pytest
 from flax import nnx
 
 from grre_jax.models import token_logprobs
-from grre_jax.models.blocked_attention import Visibility
 from grre_jax.models.transformer import REMAT
 
 from ..model_options import OTHER_FAMILIES
@@ -69,22 +68,6 @@ def test_completions_that_share_a_prompt_are_scored_and_learned_as_separate_rows
     np.testing.assert_allclose(found, scores, atol=1e-5)
     for x, y in zip(jax.tree.leaves(slope), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(x, y, atol=2e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    "window, expected",
-    [
-        (None, "100000 110000 111000 111100 110010 000001"),
-        # A window counts positions: the third completion token follows the prompt's end, three
-        # columns before it.
-        (2, "100000 110000 011000 001100 010010 000001"),
-    ],
-)
-def test_what_sees_what_behind_a_shared_prompt(window, expected):
-    ids = ([1, 1, 2, 2, 3, 0], [0, 1, 2, 3, 2, 0], [1, 1, 1, 1, 1, 0])
-    seen = Visibility.of(*(jnp.asarray([row]) for row in ids))
-    mask = seen.mask(seen, window)[0].astype(int).tolist()
-    assert ["".join(map(str, row)) for row in mask] == expected.split()
 
 
 @pytest.mark.slow

@@ -161,8 +161,3 @@ def test_one_process_does_it_all_itself():
     assert [largest(number) for number in (0, 3, 0)] == [0, 3, 0]  # at once
     with pytest.raises(ZeroDivisionError):
         processes.on_first(lambda: 1 / 0)
-
-
-class _Device:
-    def __init__(self, process_index):
-        self.process_index = process_index

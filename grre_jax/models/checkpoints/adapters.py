@@ -24,7 +24,6 @@ from grre_jax.models.lora import LoraConfig
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import processes
 
-CONFIG_FILE = ADAPTER_CONFIG
 WEIGHTS_FILE = "adapter_model.safetensors"
 
 # Domains of the fields of PEFT that determine the output of an adapter: alpha / rank * A @ B on
@@ -100,7 +99,7 @@ def save_adapter(model: Transformer, path: str | os.PathLike, *, base: str) -> P
             file = temporary / WEIGHTS_FILE
             safetensors.numpy.save_file(tensors, file, metadata={"format": "pt"})
             text = json.dumps(_written_config(model.lora, base), indent=2) + "\n"
-            (temporary / CONFIG_FILE).write_text(text, encoding="utf-8")
+            (temporary / ADAPTER_CONFIG).write_text(text, encoding="utf-8")
 
     processes.on_first(write)
     return Path(path)
@@ -135,10 +134,10 @@ def _written_config(config: LoraConfig, base: str) -> dict[str, Any]:
 def _read(path: str | os.PathLike) -> tuple[SafetensorsSource, LoraConfig]:
     """Returns the tensors of an adapter folder, and rank, alpha and projections."""
     folder = Path(path)
-    file = folder / CONFIG_FILE
+    file = folder / ADAPTER_CONFIG
     if not os.path.lexists(file):
         raise DataError(
-            f"{folder}: {CONFIG_FILE} is missing: give the folder of a LoRA adapter, as `grre"
+            f"{folder}: {ADAPTER_CONFIG} is missing: give the folder of a LoRA adapter, as `grre"
             " export --adapter` or PEFT writes it"
         )
     stored = read_object(file)
@@ -195,7 +194,7 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
             " model again"
         )
     weights, config = _read(path)
-    file = Path(path) / CONFIG_FILE
+    file = Path(path) / ADAPTER_CONFIG
     if parts := _fused_targets(model.config, config):
         raise DataError(
             f"{file}: the base {model.config.family} has one projection for"

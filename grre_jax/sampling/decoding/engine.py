@@ -202,7 +202,7 @@ def advance(
     # together costs less.
     ahead = None
     if shape.resident:
-        ahead = _uniforms(shape, state, jnp.arange(steps, dtype=jnp.int32))
+        ahead = _uniforms(state, jnp.arange(steps, dtype=jnp.int32))
 
     def body(carry):
         n, state, trace = carry
@@ -213,9 +213,7 @@ def advance(
         else:
             state, hidden, routes = _decoded(shape, model, blocks, rotary, state)
         logits = model.logits(hidden, weights.head)
-        uniforms = (
-            _uniforms(shape, state, jnp.zeros(1, jnp.int32))[0] if ahead is None else ahead[n]
-        )
+        uniforms = _uniforms(state, jnp.zeros(1, jnp.int32))[0] if ahead is None else ahead[n]
         state, integers, scores = _drawn(shape, state, uniforms, logits, distribution, eos, limit)
         recorded = trace.routes
         if recorded is not None and routes is not None:
@@ -366,9 +364,7 @@ def computed_tokens(
     return caches, model.final(x)[:, 0], stacked_routes(routes) if c.num_experts else None
 
 
-def _uniforms(
-    shape: Shape, state: State, ahead: Int[Array, " steps"]
-) -> Float[Array, "steps slots 2"]:
+def _uniforms(state: State, ahead: Int[Array, " steps"]) -> Float[Array, "steps slots 2"]:
     """Returns the random numbers of every slot's draws, each `ahead` steps from now, addressed by
     the completion's key and the token's index.
     """
@@ -430,8 +426,8 @@ def grow_ring(shape: Shape, own: Cache) -> Cache:
     return own.grown(shape.prompt_columns).on_mesh()
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def compact_slots(shape: Shape, smaller: Shape, state: State) -> State:
+@partial(jax.jit, static_argnums=0)
+def compact_slots(smaller: Shape, state: State) -> State:
     """Moves the active slots into a state of the `smaller` shape, which must have room for them."""
     slots = state.decode_slots
     prompts = state.prompt_slots

@@ -53,10 +53,10 @@ class SamplingDistribution:
             one before kept. Tokens tied with the last one kept are kept too.
     """
 
-    temperature: Float[Array, ""] | float = 1.0
-    top_k: Int[Array, ""] | int = 0
-    top_p: Float[Array, ""] | float = 1.0
-    min_p: Float[Array, ""] | float = 0.0
+    temperature: Float[Array, ""]
+    top_k: Int[Array, ""]
+    top_p: Float[Array, ""]
+    min_p: Float[Array, ""]
 
     @classmethod
     def of(cls, params: SamplingParams) -> SamplingDistribution:
@@ -71,7 +71,7 @@ class SamplingDistribution:
     @property
     def greedy(self) -> Bool[Array, ""]:
         """True for greedy decoding."""
-        return jnp.asarray(self.temperature) < jnp.finfo(jnp.float32).tiny
+        return self.temperature < jnp.finfo(jnp.float32).tiny
 
     def scaled(
         self, logits: Float[Array, "*#shape"], top: Float[Array, "*#shape"]
@@ -86,7 +86,7 @@ class SamplingDistribution:
         # XLA turns a division by a scalar into this product in some fusions. Written out, it is the
         # same number in all of them.
         return (logits.astype(jnp.float32) - top) * (
-            1.0 / jnp.where(self.greedy, 1.0, jnp.asarray(self.temperature, jnp.float32))
+            1.0 / jnp.where(self.greedy, 1.0, self.temperature)
         )
 
     def keep_threshold(
@@ -125,19 +125,15 @@ class SamplingDistribution:
             Greedy decoding has no meaningful ratio: its "sampling" and "behavior" are 0.
         """
         mesh = meshes.current()
-        if mesh is None:
-            return self._sample(logits, uniforms, None)
         # Rows or a vocabulary that the mesh's axes do not divide stay whole, as the head does.
         cut = meshes.spec(logits.shape, (meshes.ROWS, "tensor"), mesh)
-        axis = cut[1] if mesh.shape["tensor"] > 1 else None
+        axis = cut[1] if mesh is not None and mesh.shape["tensor"] > 1 else None
         rows = P(cut[0])
 
         def local(distribution, logits, uniforms):
             return distribution._sample(logits, uniforms, axis)
 
-        specs = (P(), cut, rows)
-        run = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=rows, check_vma=False)
-        return run(self, logits, uniforms)
+        return meshes.mapped(local, (P(), cut, rows), rows)(self, logits, uniforms)
 
     def _sample(self, logits, uniforms, axis):
         """Draws and scores on each device's own part; `axis` is that of the vocabulary, or None."""
@@ -158,9 +154,8 @@ class SamplingDistribution:
             weights = jnp.where(scaled >= threshold[:, None], jnp.exp(scaled), 0.0)
             return threshold, blocks.masses(weights)
 
-        top_k = jnp.asarray(self.top_k)
-        cuts = greedy | ((top_k > 0) & (top_k < blocks.vocab))
-        cuts = cuts | (jnp.asarray(self.top_p) < 1.0) | (jnp.asarray(self.min_p) > 0.0)
+        cuts = greedy | ((self.top_k > 0) & (self.top_k < blocks.vocab))
+        cuts = cuts | (self.top_p < 1.0) | (self.min_p > 0.0)
         everything = jnp.full_like(top, -jnp.inf), masses
         with jax.named_scope(TRUNCATION):
             threshold, kept_masses = jax.lax.cond(cuts, cut, lambda: everything)
@@ -183,7 +178,7 @@ class SamplingDistribution:
             return chosen(inside) - top - jnp.log(masses.sum(axis=-1))
 
         with jax.named_scope(PLAIN_SCORE):
-            same = (jnp.asarray(self.temperature) == 1.0) | greedy
+            same = (self.temperature == 1.0) | greedy
             policy = jax.lax.cond(same, lambda: behavior, plain)
         scores = {
             "sampling": jnp.where(greedy, 0.0, sampling),

@@ -29,7 +29,7 @@ _SIGN = np.uint32(1 << 31)
 
 
 def top_k_threshold(
-    k: Int[Array, ""] | int,
+    k: Int[Array, ""],
     scaled: Float[Array, "*batch vocab"],
     floor: Float[Array, "*batch"],
     axis: str | None = None,
@@ -46,16 +46,16 @@ def top_k_threshold(
         return vocabulary.total(jnp.where(scaled > x[..., None], 1.0, 0.0), axis)
 
     def cut():
-        target = jnp.asarray(k, jnp.float32)
+        target = k.astype(jnp.float32)
         top = vocabulary.largest(scaled, axis)
         return _least_with_less_above(above, target, floor, top)
 
-    active = (jnp.asarray(k) > 0) & (jnp.asarray(k) < vocabulary.size(scaled, axis))
+    active = (k > 0) & (k < vocabulary.size(scaled, axis))
     return jax.lax.cond(active, cut, lambda: floor)
 
 
 def top_p_threshold(
-    p: Float[Array, ""] | float,
+    p: Float[Array, ""],
     scaled: Float[Array, "*batch vocab"],
     floor: Float[Array, "*batch"],
     axis: str | None = None,
@@ -74,14 +74,14 @@ def top_p_threshold(
         def above(x):
             return vocabulary.total(jnp.where(scaled > x[..., None], weights, 0.0), axis)
 
-        target = jnp.float32(p) * vocabulary.total(weights, axis)
+        target = p * vocabulary.total(weights, axis)
         return _least_with_less_above(above, target, floor, top)
 
-    return jax.lax.cond(jnp.asarray(p) < 1.0, cut, lambda: floor)
+    return jax.lax.cond(p < 1.0, cut, lambda: floor)
 
 
 def min_p_threshold(
-    p: Float[Array, ""] | float,
+    p: Float[Array, ""],
     scaled: Float[Array, "*batch vocab"],
     floor: Float[Array, "*batch"],
     axis: str | None = None,
@@ -91,7 +91,6 @@ def min_p_threshold(
     "Turning Up the Heat: Min-p Sampling for Creative and Coherent LLM Outputs"
     (https://arxiv.org/abs/2407.01082).
     """
-    p = jnp.float32(p)
     limit = jnp.maximum(floor, vocabulary.largest(scaled, axis) + jnp.log(p))
     # Selected, so that the result at 0 does not depend on a compiled log.
     return jnp.where(p > 0.0, limit, floor)

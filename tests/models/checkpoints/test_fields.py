@@ -17,7 +17,7 @@ from grre_jax.models.checkpoints import adapters, config_fields
 from grre_jax.models.checkpoints.family_table import FAMILIES, model_type
 from grre_jax.models.lora import LoraConfig
 
-from ..conftest import edit_tensors
+from ..conftest import STORED, edit_tensors
 
 transformers = pytest.importorskip("transformers")
 
@@ -185,18 +185,12 @@ def test_adapter_config(adapter, own):
 # ------------------------------------------------------------
 
 
-def test_weights_that_are_cut_short(checkpoint):
-    file = checkpoint("llama") / WEIGHTS
-    file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(DataError, match=str(file)):
-        models.load(file.parent)
-
-
 BROKEN = {
     "a folder": lambda file: file.mkdir(),
     "a link to nowhere": lambda file: file.symlink_to("nowhere"),
     "no text": lambda file: file.write_bytes(b"\xff\xfe\0"),
     "nested": lambda file: file.write_bytes(b"[" * 100_000),
+    "cut short": lambda file: file.write_bytes(STORED.joinpath("llama", WEIGHTS).read_bytes()[:-1]),
 }
 
 
@@ -222,8 +216,6 @@ def test_tensors_that_cannot_be_taken(checkpoint, change, message):
     edit_tensors(folder / WEIGHTS, lambda t: t.update({name: change(t[name])}))
     with pytest.raises(DataError, match=message):
         models.load(folder, dtype=np.float16)
-    if "float16" in message:
-        assert models.load(folder).config.vocab_size > 1
 
 
 def test_a_folder_with_an_adapter_in_it(checkpoint, adapter):

@@ -34,7 +34,13 @@ def test_logits_are_those_of_transformers(case, check_logits):
     assert model.config.num_parameters == sum(p.size for p in models.parameters(model).values())
 
 
-@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "language_model.model.",
+        pytest.param("model.language_model.", marks=pytest.mark.slow),
+    ],
+)
 def test_the_text_model_of_a_model_of_text_and_images(checkpoint, check_logits, caplog, prefix):
     folder = checkpoint("gemma3")
     config = folder / "config.json"
@@ -66,20 +72,20 @@ def test_the_text_model_of_a_model_of_text_and_images(checkpoint, check_logits, 
     assert json.loads((exported / "config.json").read_text())["model_type"] == "gemma3_text"
 
 
-@pytest.mark.parametrize("stored", [ml_dtypes.bfloat16, np.float16])
-def test_half_precision_files(checkpoint, check_logits, stored):
+def test_half_precision_files(checkpoint, check_logits):
     folder = checkpoint()
     edit_tensors(
         folder / "model.safetensors",
-        lambda tensors: tensors.update({n: t.astype(stored) for n, t in tensors.items()}),
+        lambda tensors: tensors.update(
+            {n: t.astype(ml_dtypes.bfloat16) for n, t in tensors.items()}
+        ),
     )
     check_logits(folder, atol=0.1)
 
 
-@pytest.mark.parametrize("option, held", [("dtype", "bfloat16"), ("compute_dtype", "float32")])
-def test_half_precision_parameters(option, held):
-    model = models.load(STORED / "qwen2", **{option: jnp.bfloat16})
-    assert {p.dtype for p in models.parameters(model).values()} == {jnp.dtype(held)}
+def test_half_precision_activations():
+    model = models.load(STORED / "qwen2", compute_dtype=jnp.bfloat16)
+    assert {p.dtype for p in models.parameters(model).values()} == {jnp.dtype("float32")}
     assert nnx.eval_shape(lambda m: m(np.zeros((1, 3), int)), model).dtype == jnp.bfloat16
 
 
@@ -105,13 +111,8 @@ def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(checkpoint, check_
     "changes, named",
     [
         (dict(architectures=["MistralForCausalLM"]), "MistralForCausalLM"),
-        (dict(architectures=["LlamaForCausalLM"]), "architectures and model_type"),
-        (dict(architectures=None, model_type="gemma3"), "text_config"),
         (dict(layer_types=["full_attention", "sliding_attention"]), "sliding_window"),
-        (dict(layer_types=["full_attention", "chunked_attention"]), "layer_types"),
-        (dict(layer_types=["full_attention"]), "layer_types"),
         (dict(rms_norm_epsilon=0.1), "rms_norm_epsilon: .*'rms_norm_eps'"),
-        (dict(hidden_size=None), "hidden_size"),
         (dict(num_key_value_heads=4), "num_key_value_heads"),
     ],
 )

@@ -32,14 +32,12 @@ LINEAR = {"type": "linear", "factor": 2.0}
     "family, values, found",
     [
         ("llama", {}, (10_000.0, None, 0.0)),
-        ("llama", {"rope_parameters": {"rope_theta": 7.0}}, (7.0, None, 0.0)),
         (
             "llama",
             {"rope_theta": 3, "rope_scaling": LINEAR},
             (3.0, RopeScaling("linear", 2.0), 0.0),
         ),
         ("llama", {"rope_scaling": HALF, "max_position_embeddings": 64}, (1e4, SCALED, 0.0)),
-        ("gemma3_text", {}, (1e6, None, 1e4)),
         ("gemma3_text", OLD_LAYERED, (5.0, SCALED, 6.0)),
         ("gemma3_text", {"rope_parameters": LAYERED}, (5.0, SCALED, 6.0)),
     ],
@@ -56,7 +54,6 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
     "fields, attention_factor",
     [
         ({}, 0.1 * math.log(4) + 1),
-        ({"attention_factor": 1.5, "mscale": 2.0, "mscale_all_dim": 1.0}, 1.5),
         (
             {"mscale": 2.0, "mscale_all_dim": 0.5},
             (0.2 * math.log(4) + 1) / (0.05 * math.log(4) + 1),
@@ -80,7 +77,6 @@ def test_yarn_is_read_with_its_defaults_and_written(fields, attention_factor):
     [
         ("llama", "rope_parameters.rope_theta", {"rope_parameters": {"rope_theta": -1.0}}),
         ("llama", "high_freq_factor", {"rope_scaling": LLAMA3 | {"high_freq_factor": 0.5}}),
-        ("llama", "rope_type", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
         ("llama", "mrope_section", {"rope_scaling": LINEAR | {"mrope_section": [1, 1]}}),
         ("gemma3_text", "sliding", {"rope_parameters": LAYERED | {"sliding_attention": LLAMA3}}),
     ],

@@ -67,16 +67,15 @@ def test_the_composition_equals_numpy_and_is_what_is_drawn(
     np.testing.assert_allclose(drawn["sampling"], scores[tokens], atol=2e-6)
 
 
-@pytest.mark.parametrize("uniform", [0.0, 0.5, 1 - 2**-24])
 @pytest.mark.parametrize("numbers", [(1.0, 0, 1.0, 0.0), (0.0, 0, 1.0, 0.0), (0.7, 3, 0.9, 0.1)])
-def test_a_token_that_cannot_be_drawn_is_not(numbers, uniform):
+def test_a_token_that_cannot_be_drawn_is_not(numbers):
     """Nor one whose probability is below float32's range."""
-    live = np.random.default_rng(0).random((20, 130)) < 0.05
+    live = np.random.default_rng(0).random((30, 130)) < 0.05
     live[:, 77] = True
-    logits = np.where(live, 1.0, [[-np.inf], [-200.0]] * 10).astype(np.float32)
-    uniforms = np.full((20, 2), uniform, np.float32)
+    logits = np.where(live, 1.0, [[-np.inf], [-200.0]] * 15).astype(np.float32)
+    uniforms = np.repeat(np.float32([0.0, 0.5, 1 - 2**-24]), 20).reshape(30, 2)
     tokens, scores = sample(distribution_of(*numbers), uniforms, logits)
-    assert live[np.arange(20), tokens].all()
+    assert live[np.arange(30), tokens].all()
     assert all(np.isfinite(x).all() for x in scores.values())
 
 
@@ -95,16 +94,20 @@ def test_a_low_temperature_costs_no_digits(temperature, numbers):
     expected = (far - np.log(np.exp(far).sum(1, keepdims=True)))[np.arange(64), tokens]
     for name in ("behavior", "sampling"):
         np.testing.assert_allclose(scores[name], expected, atol=1e-6)
-        assert (scores[name] <= 0).all()
     assert {0, 1} <= set(tokens.tolist())
 
 
 def test_greedy_takes_the_argmax_and_has_no_ratio():
     """The first of those that are equal, as argmax does, whatever else is set."""
-    logits = jnp.round(3 * jax.random.normal(jax.random.key(0), (50, 40))) / 3
-    uniforms = jax.random.uniform(jax.random.key(1), (50, 2))
+    random = np.random.default_rng(0)
+    logits = np.round(3 * random.normal(size=(50, 40))).astype(np.float32) / 3
+    uniforms = random.random((50, 2), np.float32)
     tokens, scores = sample(distribution_of(0.0, 3, 0.5, 0.1), uniforms, logits)
     assert ((logits == logits.max(-1, keepdims=True)).sum(-1) > 1).any()
     np.testing.assert_array_equal(tokens, logits.argmax(-1))
     assert not scores["sampling"].any() and not scores["behavior"].any()
-    np.testing.assert_allclose(scores["policy"], jax.nn.log_softmax(logits).max(-1), atol=1e-6)
+    np.testing.assert_allclose(
+        scores["policy"],
+        np.log(1 / np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)),
+        atol=1e-6,
+    )
