@@ -96,7 +96,9 @@ _BY_RESPONSE = {"aggregation": aggregations.response}
 _PPO = {**_STANDARDISED, "term": terms.ppo, "mask": masks.one_side}
 _REC_SEQUENCE = {"level": ratios.sequence, "mask": masks.one_side, **_BY_RESPONSE}
 _SEQUENCE = {**_PPO, **_BY_RESPONSE, "level": ratios.sequence}
+# The mean of one square a response: lengths divide nothing.
 _OPTIMAL = {"advantage": advantages.optimal_value, "aggregation": aggregations.response_sum}
+# The geometric mean of ratios stays near 1: a range of 0.2 would mask nothing in practice.
 _NARROW = {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
 
 _TWO_SIDE = "1[1 - e_low <= rho <= 1 + e_high]"
@@ -174,6 +176,7 @@ TABLE: Mapping[str, Row] = {
             "mean": {"advantage": advantages.log_mean_exp},
             "leave_one_out": {
                 "advantage": advantages.log_mean_exp_leave_one_out,
+                # The default of Trinity-RFT for this baseline.
                 "defaults": {"tau": 0.01},
             },
         },
@@ -207,6 +210,7 @@ TABLE: Mapping[str, Row] = {
         ("GDPO", "https://arxiv.org/abs/2601.05242"),
         {"term": terms.ppo, "mask": masks.one_side},
         variants={
+            # The std_epsilon of the authors' TRL.
             "response": {
                 "advantage": batch_advantages.decoupled,
                 "defaults": {"std_epsilon": 1e-4},
@@ -223,6 +227,7 @@ TABLE: Mapping[str, Row] = {
         f"{_CLIPPED}, on groups with signal alone; with max_length: r += min(-(n - max_length +"
         " overlong_buffer) / overlong_buffer, 0)",
         ("DAPO", "https://arxiv.org/abs/2503.14476"),
+        # DAPO samples anew in place of the groups that it drops, so that these do not count.
         {**_PPO, "shaping": (advantages.zero_variance,), "denominator": "kept"},
         {"epsilon_high": 0.28},
         optional=(advantages.overlong,),
@@ -308,6 +313,7 @@ TABLE: Mapping[str, Row] = {
             "absolute": {"weight": ratios.clipped},
             "epsilon": {
                 "weight": ratios.clipped_around_one,
+                # With epsilon_low = 1 there is no lower bound.
                 "defaults": {"epsilon_low": 1.0, "epsilon_high": 0.28},
             },
         },
@@ -316,6 +322,7 @@ TABLE: Mapping[str, Row] = {
         "g = -A clip(rho, 0, 1) grad l: cispo with clip_high=1 and A = r - mean(r)",
         REC,
         {"weight": ratios.clipped},
+        # clip_low is 0 by default.
         {"clip_high": 1.0},
     ),
     "topr": Row(
@@ -428,6 +435,7 @@ TABLE: Mapping[str, Row] = {
     "gvpo": Row(
         "1/2 [beta (S - mean S) - A]^2 / (K - 1), summed over a group",
         ("Group Variance Policy Optimization", "https://arxiv.org/abs/2504.19599"),
+        # The term has a factor K for the K that this aggregation divides by.
         {"term": response_terms.variance, "aggregation": aggregations.group},
     ),
     "astar_po": Row(
@@ -452,6 +460,7 @@ TABLE: Mapping[str, Row] = {
     "raft": Row(
         "SFT on responses with r > threshold",
         ("RAFT", "https://arxiv.org/abs/2304.06767"),
+        # A mean over the tokens that are imitated.
         {"advantage": advantages.positives, "denominator": "kept"},
     ),
     "distill": Row(
@@ -464,6 +473,7 @@ TABLE: Mapping[str, Row] = {
     "dpo": Row(
         "-log sigmoid(beta (D_i - D_j)), D = sum(l - f), mean over pairs of a group with r_i > r_j",
         ("Direct Preference Optimization", "https://arxiv.org/abs/2305.18290"),
+        # The term is a mean over pairs already.
         {"term": response_terms.direct_preference, "aggregation": aggregations.plain_sum},
     ),
     "ipo": Row(

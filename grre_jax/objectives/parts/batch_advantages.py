@@ -32,6 +32,7 @@ def batch_std(x: RewardInputs) -> Responses:
     deviations = group_mean(x)
     _, std = _spread(x.rewards, x.groups.live)
     std_epsilon = x.hyperparameters["std_epsilon"]
+    # As in `group_std_advantages`: an advantage that is the reward is divided by nothing.
     return jnp.where(x.groups.alike(x.rewards), deviations, deviations / (std + std_epsilon))
 
 
@@ -52,6 +53,8 @@ def _whitened(x: RewardInputs, values: Responses) -> Responses:
     Every token of a response has its response's value.
     """
     live = x.groups.live
+    # All tokens of a response have one value, so that sums over tokens are sums over responses,
+    # weighted by length.
     weights = jnp.where(live, x.lengths, 0).astype(values.dtype)
     tokens = jnp.maximum(jnp.sum(weights), 1)
     smallest = jnp.min(
@@ -82,6 +85,7 @@ def _decoupled(x: RewardInputs) -> Responses:
     """
     normalised = []
     for component in x.components:
+        # With such responses as padding of that component, their part of the sum is 0.
         groups = Groups(x.groups.segments, x.groups.live & ~jnp.isnan(component))
         of_component = replace(x, rewards=component, groups=groups)
         normalised.append(group_std_advantages(of_component, sample=True))
