@@ -66,7 +66,6 @@ def root_key(seed: int) -> Key:
         UsageError: the seed is not an integer from 0 to 2**63 - 1.
     """
     if (
-        # bool is a subclass of int.
         isinstance(seed, bool)
         or not isinstance(seed, int | np.integer)
         or not 0 <= int(seed) < 2**63

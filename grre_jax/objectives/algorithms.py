@@ -186,7 +186,6 @@ def _compose(name: str, row: Row, options: Mapping) -> tuple[Objective, dict[str
     """Composes the parts of a row, its variant and the options, without hyperparameters; and
     returns the defaults of those.
     """
-    # None is an option that was not given.
     options = {option: value for option, value in options.items() if value is not None}
     variant = options.get("variant", next(iter(row.variants)))
     fields = {**BASE, **row.parts, **_one_of(name, "variant", variant, row.variants)}
@@ -207,7 +206,7 @@ def _compose(name: str, row: Row, options: Mapping) -> tuple[Objective, dict[str
         fields |= {option: BASE[option] for option in ("mask", "weight") if option not in used}
     fields |= chosen
     by_default = fields["ratio_reference"] == ratios.behavior and "ratio_reference" not in chosen
-    # A correction carries p to q: with q as the reference too, p - q would be 0.
+    # A correction is e^(p-q): with q as the ratio reference it would be 1.
     if fields.get("correction") and by_default:
         fields["ratio_reference"] = ratios.proximal
     for option, several in _SEVERAL.items():

@@ -358,7 +358,6 @@ def _check_batch(objective: Objective, batch: Batch, stats: BatchStats | None) -
             f'{objective.name} with denominator="kept" needs the batch to say what was dropped:'
             " pass dropped= from shape_data"
         )
-    # Statistics of the micro-batch in their place would be another loss for every split.
     gathered = {name for statistic in objective.gathers for name in statistic.names}
     apart = objective.term.separates_experts
     if stats and (not gathered <= {*stats.gathered} or (apart and stats.expert is None)):

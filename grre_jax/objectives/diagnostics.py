@@ -94,7 +94,6 @@ def clip_metrics(x: LossInputs, unclipped: Gate) -> dict[str, Scalar]:
         clip_fraction, and its two parts clip_fraction_positive and clip_fraction_negative by the
         sign of A (a zero advantage is never clipped).
     """
-    # By the sign of A: tokens that a mask stops at A = 0 lose no gradient.
     positive = x.share(~unclipped & (x.advantages > 0))
     negative = x.share(~unclipped & (x.advantages < 0))
     return {

@@ -389,7 +389,6 @@ class Objective:
     @property
     def requires(self) -> frozenset[str]:
         """The optional data of a `Batch` that the loss needs, e.g. {"old_logprobs", "expert"}."""
-        # The data behind RATIO are those of the ratio reference, which is among the parts.
         return frozenset(name for part in self.parts for name in part.data) - {RATIO}
 
     @property

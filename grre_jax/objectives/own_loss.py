@@ -76,7 +76,6 @@ def as_term(function: OwnLoss) -> Term:
     """
     name = getattr(function, "__name__", type(function).__name__)
     declared = []
-    # The first parameter is the batch, whatever its name.
     for argument, parameter in [*inspect.signature(function).parameters.items()][1:]:
         default = None if parameter.default is parameter.empty else parameter.default
         number = default is None or (isinstance(default, int | float) and math.isfinite(default))

@@ -96,7 +96,6 @@ _BY_RESPONSE = {"aggregation": aggregations.response}
 _PPO = {**_STANDARDISED, "term": terms.ppo, "mask": masks.one_side}
 _REC_SEQUENCE = {"level": ratios.sequence, "mask": masks.one_side, **_BY_RESPONSE}
 _SEQUENCE = {**_PPO, **_BY_RESPONSE, "level": ratios.sequence}
-# The mean of one square a response: lengths divide nothing.
 _OPTIMAL = {"advantage": advantages.optimal_value, "aggregation": aggregations.response_sum}
 # The geometric mean of ratios stays near 1: a range of 0.2 would mask nothing in practice.
 _NARROW = {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
@@ -322,7 +321,6 @@ TABLE: Mapping[str, Row] = {
         "g = -A clip(rho, 0, 1) grad l: cispo with clip_high=1 and A = r - mean(r)",
         REC,
         {"weight": ratios.clipped},
-        # clip_low is 0 by default.
         {"clip_high": 1.0},
     ),
     "topr": Row(
@@ -435,7 +433,6 @@ TABLE: Mapping[str, Row] = {
     "gvpo": Row(
         "1/2 [beta (S - mean S) - A]^2 / (K - 1), summed over a group",
         ("Group Variance Policy Optimization", "https://arxiv.org/abs/2504.19599"),
-        # The term has a factor K for the K that this aggregation divides by.
         {"term": response_terms.variance, "aggregation": aggregations.group},
     ),
     "astar_po": Row(

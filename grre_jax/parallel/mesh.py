@@ -101,7 +101,6 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
     others = config.fsdp * config.expert * config.tensor * config.sequence
     data = len(devices) // others if config.data == -1 else config.data
     shape = (data, config.fsdp, config.expert, config.tensor, config.sequence)
-    # Also where -1 leaves a remainder, or no device.
     if np.prod(shape) != len(devices):
         raise ValueError(
             f"mesh data={data} x fsdp={config.fsdp} x expert={config.expert} x"
@@ -213,7 +212,6 @@ def platform() -> str:
 def current() -> Any:
     """Returns the abstract mesh in use; None without one, or if it has one device."""
     mesh = jax.sharding.get_abstract_mesh()
-    # On one device a constraint would say nothing.
     return None if mesh is None or mesh.empty or mesh.size == 1 else mesh
 
 
@@ -249,7 +247,6 @@ def constrain_parameters(tree: Any) -> Any:
 
     def one(path, leaf):
         part = _spec(path, leaf, mesh)
-        # An array without a rule is left to the partitioner.
         return leaf if part is None else jax.lax.with_sharding_constraint(leaf, part)
 
     return jax.tree_util.tree_map_with_path(one, tree)

@@ -67,7 +67,6 @@ def on_first(action: Callable[[], Any]) -> Any:
         except Exception as error:
             # Raised only after the exchange, in which the others wait.
             failure = error
-    # Every process comes here, with or without an error: none is left in the exchange.
     notes = records([] if failure is None else [pickle.dumps(_plain(failure))])[0]
     if failure is not None:
         raise failure
@@ -78,11 +77,11 @@ def on_first(action: Callable[[], Any]) -> Any:
 
 def _plain(error: Exception) -> Exception:
     """Returns the error that other processes raise in place of one of the first."""
+    # Not the error itself: not every exception can be pickled and made again.
     if isinstance(error, OSError):
         if error.errno is None:
             return OSError(str(error))
         return OSError(error.errno, error.strerror, error.filename)
-    # Not the error itself: not every exception can be pickled and made again.
     for kind in (UsageError, DataError):
         if isinstance(error, kind):
             return kind(str(error))

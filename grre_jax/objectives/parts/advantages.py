@@ -289,12 +289,11 @@ def red_drop(x: RewardInputs) -> ShapedData:
     excess = jnp.maximum(groups.sizes - 2 * positives, 0)
     # Within a group, negatives first, in random order: the rank there is the rank among negatives.
     order = jnp.lexsort((_uniform_by_response(x.key, rewards.size), positive, groups.segments))
-    # The inverse of the permutation: the place of each response in that order.
     position = jnp.zeros_like(order).at[order].set(jnp.arange(rewards.size, dtype=order.dtype))
     rank = position - jax.ops.segment_min(position, groups.segments, rewards.size)[groups.segments]
     dropped = groups.live & ~positive & (rank < excess)
     kept = Groups(segments=groups.segments, live=groups.live & ~dropped)
-    # Advantages about the mean of the kept: about that of all, this is not REINFORCE on the kept.
+    # Advantages about the mean of the kept: about that of all, it is not REINFORCE on them.
     return ShapedData(group_mean(replace(x, groups=kept)), dropped)
 
 

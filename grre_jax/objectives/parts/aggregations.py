@@ -87,7 +87,6 @@ def response_scale(objective: Objective, batch: Batch, stats: BatchStats, dtype)
         return jnp.broadcast_to(1 / divisor, lengths.shape).astype(dtype)
 
     if objective.term.separates_experts:
-        # Over its own count, so that the weight of each does not depend on its share of the batch.
         return jnp.where(jnp.asarray(batch.expert, bool), scale(stats.expert), scale(stats.own))
     if objective.denominator == "kept" and batch.dropped is not None:
         # Dropped responses are not in the counts: their penalties must not be divided by them.

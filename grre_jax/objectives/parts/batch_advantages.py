@@ -32,7 +32,6 @@ def batch_std(x: RewardInputs) -> Responses:
     deviations = group_mean(x)
     _, std = _spread(x.rewards, x.groups.live)
     std_epsilon = x.hyperparameters["std_epsilon"]
-    # As in `group_std_advantages`: an advantage that is the reward is divided by nothing.
     return jnp.where(x.groups.alike(x.rewards), deviations, deviations / (std + std_epsilon))
 
 
@@ -85,7 +84,6 @@ def _decoupled(x: RewardInputs) -> Responses:
     """
     normalised = []
     for component in x.components:
-        # With such responses as padding of that component, their part of the sum is 0.
         groups = Groups(x.groups.segments, x.groups.live & ~jnp.isnan(component))
         of_component = replace(x, rewards=component, groups=groups)
         normalised.append(group_std_advantages(of_component, sample=True))

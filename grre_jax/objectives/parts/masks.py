@@ -210,7 +210,6 @@ def second_moment(x: LossInputs) -> Gate:
     M2PO (https://arxiv.org/abs/2510.01161): stops the largest log-ratios of the global batch.
     """
     moved = level_log_ratio(x)
-    # Tokens that are no candidates always pass, however far they have moved.
     return ~trust_region_candidates(moved, x.advantages) | (
         moved**2 <= x.stats.gathered["second_moment_threshold"]
     )
@@ -289,7 +288,6 @@ def largest_divergence(x: LossInputs) -> Gate:
 def divergences(x: LossInputs) -> Gate:
     """The same, if the mean of rho - 1 - d over the response is at most mean_divergence too."""
     moved = x.behavior_log_ratio
-    # expm1, since rho - 1 loses all digits where rho is near 1.
     mean = x.mean_over_response(jnp.expm1(limit_log_ratio(moved)[0]) - moved)
     return largest_divergence(x) & (mean <= x.hyperparameters["mean_divergence"])
 

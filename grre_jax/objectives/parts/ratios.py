@@ -97,7 +97,7 @@ def limited_exp(exponent: Tokens, advantages: Tokens) -> Limited:
     Returns:
         The exponentials, and True where the limit acted.
     """
-    # Where |A| is below 1 the weight itself is the larger one.
+    # Where |A| is below 1, the weight is larger than its product with |A|.
     limit = LOG_WEIGHT_LIMIT[jnp.finfo(exponent.dtype).bits] - jnp.log(
         jnp.maximum(jnp.abs(advantages), 1)
     )

@@ -270,8 +270,7 @@ def _covariance_threshold(x: LossInputs) -> dict[str, Array]:
     # Tokens that tie for the last place are all left out, unless they tie for the first: then they
     # are chosen, if they vary with the advantage at all. The threshold lies halfway to the next
     # below, so that rounding in another split of the batch chooses no other token.
-    # One place more, since all candidates may be chosen.
-    first_out = jnp.append(descending, -jnp.inf)[chosen]
+    first_out = jnp.append(descending, -jnp.inf)[chosen]  # all candidates may be chosen
     above = jnp.min(jnp.where(candidate & (varying > first_out), varying, jnp.inf), initial=jnp.inf)
     last_in = jnp.where(jnp.isfinite(above) | (first_out <= 0), above, first_out)
     below = jnp.max(jnp.where(candidate & (varying < last_in), varying, -jnp.inf), initial=-jnp.inf)
