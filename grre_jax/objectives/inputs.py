@@ -246,7 +246,6 @@ class LossInputs:
         """Computes this micro-batch's part of a token mean: the sum of `values` where they count,
         over the tokens of the global batch. Divides first, so the sum cannot overflow.
         """
-        # Each term is divided before the sum, so that the sum cannot overflow.
         tokens = self.stats.tokens.astype(self.logprobs.dtype)
         return jnp.sum(jnp.where(self.mask, values, 0) / jnp.maximum(tokens, 1))
 

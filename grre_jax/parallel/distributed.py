@@ -72,7 +72,6 @@ def joined(
             the processes do not find each other in time, the program ends with status 1.
     """
     _join(coordinator, num_processes, process_id, timeout)
-    # Alone, nobody waits for this process, and errors take their usual course.
     if not jax.distributed.is_initialized() or jax.process_count() == 1:
         yield
         return

@@ -265,7 +265,6 @@ def gathered(parameter: Array, name: str, dtype: Any, *, layered: bool = True) -
         dtype: of the product.
         layered: the rule's first axis, the layers, is not in `parameter`.
     """
-    # Before the gather, so that half the bytes travel in bfloat16.
     x = parameter.astype(dtype)
     mesh = current()
     rule = RULES.get(name)

@@ -293,7 +293,6 @@ def red_drop(x: RewardInputs) -> ShapedData:
     rank = position - jax.ops.segment_min(position, groups.segments, rewards.size)[groups.segments]
     dropped = groups.live & ~positive & (rank < excess)
     kept = Groups(segments=groups.segments, live=groups.live & ~dropped)
-    # Advantages about the mean of the kept: about that of all, it is not REINFORCE on them.
     return ShapedData(group_mean(replace(x, groups=kept)), dropped)
 
 

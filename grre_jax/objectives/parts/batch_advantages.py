@@ -52,8 +52,6 @@ def _whitened(x: RewardInputs, values: Responses) -> Responses:
     Every token of a response has its response's value.
     """
     live = x.groups.live
-    # All tokens of a response have one value, so that sums over tokens are sums over responses,
-    # weighted by length.
     weights = jnp.where(live, x.lengths, 0).astype(values.dtype)
     tokens = jnp.maximum(jnp.sum(weights), 1)
     smallest = jnp.min(
