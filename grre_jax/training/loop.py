@@ -244,7 +244,6 @@ def _open_folder(
             refuse_lost(config, run_folder.require_same_run(config))
         folder = run_folder.open_run_folder(config, resume=resume, overwrite=overwrite)
         if not (resume or overwrite):
-            # Never a folder that was there before.
             undo.callback(shutil.rmtree, folder)
         if mirrored and overwrite:
             mirrored.clear()

@@ -117,7 +117,6 @@ def _all_logprobs(
             found = _logprobs(graph, params, micro, temperature, replays=replays)
             return found.astype(jnp.float32)
 
-        # Of the dtype that `run` returns: both branches of a `cond` must agree.
         return _if_filled(batch, i, run, jnp.zeros(batch.mask.shape[1:], jnp.float32))
 
     # By a loop: activations of one micro-batch at a time, and one compiled forward pass.
@@ -240,7 +239,7 @@ def _over_micro_batches(
 
     def gradient(params, micro: PackedBatch):
         value, grads = jax.value_and_grad(micro_loss, has_aux=True)(params, micro)
-        # Cut like the parameters as soon as they exist: the sum over devices is a reduce-scatter.
+        # Cut like the parameters, so that no device adds up whole gradients.
         return value, meshes.constrain_parameters(grads)
 
     if batch.tokens.shape[0] == 1:
@@ -368,5 +367,4 @@ def compiling(step_fn: Any, *arguments: Any) -> Iterator[None]:
     with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="compiler") as pool:
         program = pool.submit(lowered.compile)
         yield
-        # Raises in this thread what the compiler raised.
         program.result()

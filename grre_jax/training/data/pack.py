@@ -201,7 +201,6 @@ def pack(
                 f"group {group.group_id} brings the step to {end} responses, over the limit of"
                 f" {shape.responses}: raise sampling.group_size"
             )
-        # Responses are numbered in the order of the groups; what is left behind them is padding.
         rewards[response:end] = group.rewards
         group_ids[response:end] = index
         experts[response:end] = group.is_expert

@@ -149,6 +149,5 @@ class Prefetcher:
         """
         self.settle()
         begun, made = self._begun
-        # Before the result: a step that failed is prepared anew if it is taken again.
         self._begun = (-1, None)
         return made.result() if made and begun == step else self._prepare(step)
