@@ -288,7 +288,7 @@ def build_model(
     elif lora is not None:
         rngs = nnx.Rngs(params=run_key(config.seed, Purpose.LORA))
         model.layers.add_lora(lora, initial(model.config, lora, rngs, dtypes(config.model)[0]))
-    # After low-rank terms were added, which are laid out too.
+    # After any low-rank terms were added, so that they are laid out too.
     if mesh is not None:
         state.place(model, mesh)
     return model
