@@ -93,8 +93,8 @@ def answer(
     """
 
     def groups(explorer: Explorer) -> list[Group]:
+        # The attempt is part of the draws' address: each step's evaluation draws anew.
         return explorer.groups(
-            # The attempt is part of the draws' address: each step's evaluation draws anew.
             params, questions, range(len(questions)), policy_version=step, attempt=step
         )
 
