@@ -51,6 +51,7 @@ class Purpose(enum.IntEnum):
     ENVIRONMENT = 16  # seeds of environments, by position and attempt
 
 
+# The constants of Threefry-2x32 in the paper. Four rounds have one tuple, the next four the other.
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 _POSITION_LIMIT = 2**32
@@ -70,7 +71,9 @@ def root_key(seed: int) -> Key:
         or not 0 <= int(seed) < 2**63
     ):
         raise UsageError(f"seed: expected an integer from 0 to 2**63 - 1, got {seed!r}")
+    # NumPy integers would shift and wrap in their own width.
     seed = int(seed)
+    # JAX takes the low half of a seed alone unless its 64-bit types are on.
     return np.array([seed >> 32], dtype=np.uint32), np.array([seed & 0xFFFFFFFF], dtype=np.uint32)
 
 
@@ -86,6 +89,7 @@ def fold_in(key: Key, data: UInt32[Any, "..."]) -> Key:
         Two uint32 arrays of the broadcast shape, of the library of `data`. They serve as a key and
         as 64 random bits.
     """
+    # The zero word is of the shape and the library of `data`.
     return _threefry(key, (data * np.uint32(0), data))
 
 
@@ -94,6 +98,7 @@ def _threefry(key: Key, counter: Key) -> Key:
     schedule = (first, second, first ^ second ^ np.uint32(_PARITY))
     left = counter[0] + schedule[0]
     right = counter[1] + schedule[1]
+    # Five blocks of four rounds are the 20 rounds; words of the key are added after each block.
     for block in range(5):
         for rotation in _ROTATIONS[block % 2]:
             left = left + right
@@ -123,11 +128,13 @@ def check_positions(positions: Int[Any, "batch"] | list[int]) -> Any:
     Raises:
         UsageError: a position is not an integer from 0 to 2**32 - 1.
     """
+    # Arrays of NumPy 2 have `__array_namespace__` too. jax is not imported for a check of type.
     if not isinstance(positions, np.ndarray | np.generic) and hasattr(
         positions, "__array_namespace__"
     ):
         return positions.astype(np.uint32)
     array = np.atleast_1d(np.asarray(positions))
+    # An empty list is an array of float64, which the check below would refuse.
     if array.size == 0:
         return array.astype(np.uint32)
     if array.dtype.kind not in "iu" or int(array.min()) < 0 or int(array.max()) >= _POSITION_LIMIT:
@@ -138,6 +145,7 @@ def check_positions(positions: Int[Any, "batch"] | list[int]) -> Any:
 def shuffled(key: Key, size: int) -> Int[np.ndarray, "size"]:
     """Returns the integers 0 .. size-1 in the order of their 64 random bits under `key`."""
     high, low = fold_in(key, np.arange(size, dtype=np.uint32))
+    # Stable, so that equal draws would have one order everywhere.
     return np.argsort((high.astype(np.uint64) << np.uint64(32)) | low, kind="stable")
 
 
@@ -163,6 +171,7 @@ class EpochStream:
         0 to 2**32 - 1.
         """
         epoch, index = divmod(int(check_positions([position])[0]), self.size)
+        # Streams are mostly read forwards: the order of one epoch is enough.
         known, order = self._epoch
         if known != epoch:
             order = shuffled(fold_in(self._key, address(epoch)), self.size)
@@ -177,6 +186,7 @@ def run_key(seed: int, purpose: Purpose) -> Array:
         seed: from 0 to 2**63 - 1; every bit of it counts.
         purpose: of the draws.
     """
+    # Here alone: tasks import this module, and load no jax.
     import jax
 
     # Of a fixed kind: draws of jax's other kinds depend on what else is drawn.

@@ -168,6 +168,7 @@ def algorithm(
         name = load_object(name)
     if not callable(name):
         return _objective(name, _one_of("algorithm", "name", name, TABLE), options)
+    # A part is callable too.
     own = name if isinstance(name, Part) else as_term(name)
     if not isinstance(own, Term) or "term" in options:
         found = f"{type(own).__name__} {own.name} and options {', '.join(options)}"
@@ -201,9 +202,11 @@ def _compose(name: str, row: Row, options: Mapping) -> tuple[Objective, dict[str
     kl = (chosen.pop("kl_estimator", "k3"), chosen.pop("kl_reference", "reference"))
     if "term" in chosen:
         used = chosen["term"].uses
+        # Kept, they would still ask for their data and hyperparameters.
         fields |= {option: BASE[option] for option in ("mask", "weight") if option not in used}
     fields |= chosen
     by_default = fields["ratio_reference"] == ratios.behavior and "ratio_reference" not in chosen
+    # A correction is e^(p-q): with q as the ratio reference it would be 1.
     if fields.get("correction") and by_default:
         fields["ratio_reference"] = ratios.proximal
     for option, several in _SEVERAL.items():
@@ -213,6 +216,8 @@ def _compose(name: str, row: Row, options: Mapping) -> tuple[Objective, dict[str
     joining = [part for part in row.optional if options.keys() & _declared([part]).keys()]
     fields["shaping"] = (*joining, *fields.get("shaping", ()))
     coefficient = options.get("kl_coef", 0)
+    # Without the penalty no reference log-probs are needed. A traced coefficient cannot be compared
+    # with 0.
     zero = isinstance(coefficient, int | float) and coefficient == 0
     if "kl_estimator" in options or not zero:
         fields["penalties"] = (*fields.get("penalties", ()), KL[kl])
@@ -231,6 +236,7 @@ def _check_structure(objective: Objective, chosen: Mapping) -> None:
     """Checks that every part acts on the term: those of the objective, and the options chosen."""
     term = objective.term
     advantage = objective.advantage
+    # These give a response one number, and have no turns.
     by_response = term.of_responses or advantage.drops or advantage.of_components
     unread = {
         "correction": objective.correction and term.of_responses,
@@ -255,6 +261,7 @@ def _declared(parts: Iterable[Part]) -> dict[str, Hyperparameter]:
     declared: dict[str, Hyperparameter] = {}
     for part in parts:
         for each in part.hyperparameters:
+            # One name is one leaf, which all parts that declare it read.
             if declared.setdefault(each.name, each) != each:
                 raise ValueError(
                     f"{part.name} declares the hyperparameter {each.name} otherwise than another"
@@ -300,6 +307,7 @@ def _part(name: str, option: str, kind: type[Part], value: str | Part) -> Part |
         value = load_object(value)
     if isinstance(value, kind):
         return value
+    # Only these may be absent; the "none" of masks and advantages is a part of that name.
     nothing = {"none": None} if option in ("correction", "filter", "returns") else {}
     return _one_of(name, option, value, nothing | dict(named(kind)))
 
@@ -326,6 +334,7 @@ def _checked(name: str, hyperparameter: Hyperparameter, value):
 def _check_order(objective: Objective, values: Mapping) -> None:
     for order in (order for part in objective.parts for order in part.order):
         pair = (values[order.smaller], values[order.larger])
+        # A comparison of traced values has no truth value, one of stacked values has several.
         if any(isinstance(value, jax.core.Tracer) or np.ndim(value) for value in pair):
             continue
         least = float(pair[0]) + order.offset

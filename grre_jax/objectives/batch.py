@@ -50,6 +50,7 @@ class Groups:
 
     def sum(self, values: Num[Array, " responses"]) -> Num[Array, " responses"]:
         """Sums `values` over the live responses of each group, read at every response."""
+        # As many segments as responses: under jit the number of groups is unknown.
         total = jax.ops.segment_sum(
             jnp.where(self.live, values, 0), self.segments, self.segments.size
         )
@@ -119,6 +120,8 @@ def group_ids_array(groups: Ids) -> Ids:
             "groups must be integers, equal for the responses of one prompt and -1 on padding, not"
             f" {dtype}"
         )
+    # Ids such as hashes wrap around in the 32-bit integers of a device: two groups could become
+    # one, or a group padding.
     if known is not None and (known != known.astype(np.int32)).any():
         _, places = np.unique(known, return_inverse=True)
         groups = np.where(known < 0, -1, places.reshape(known.shape)).astype(np.int32)
@@ -139,6 +142,7 @@ def judged_groups(rewards: Responses, group_ids: Ids) -> Ids:
     absent = jnp.isnan(rewards) & (group_ids >= 0)
     groups = segment_groups(group_ids)
     lost = groups.sum(absent.astype(jnp.int32))
+    # A group that was sampled as one response lost nothing, and stays a group of one.
     return jnp.where(absent | ((lost > 0) & (groups.sizes - lost < 2)), -1, group_ids)
 
 
@@ -159,6 +163,7 @@ def check_finite(
     known = concrete(values)
     if known is None:
         return
+    # "V" is the kind of bfloat16 and the other narrow floats of ml_dtypes.
     if known.dtype.kind not in "biufV":
         raise ValueError(f"{name} must be real numbers, not {known.dtype}")
     numbers = known.astype(np.float64)
@@ -183,6 +188,7 @@ def segment_groups(group_ids: Ids) -> Groups:
         The `Groups`; jit-able, the number of groups need not be known.
     """
     group_ids = jnp.asarray(group_ids)
+    # A fixed `size`, without which the number of ids would be a shape that jit cannot know.
     _, segments = jnp.unique(group_ids, size=group_ids.size, return_inverse=True)
     return Groups(segments=segments.reshape(-1).astype(jnp.int32), live=group_ids >= 0)
 
@@ -309,6 +315,7 @@ def live_tokens(batch: Batch) -> Gate:
 def count_batch(batch: Batch) -> BatchStats:
     """Counts the whole batch, in the default float dtype (tokens are summed as integers first)."""
     groups = segment_groups(batch.group_ids)
+    # Integers until all sums are taken: float32 counts exactly only up to 2^24.
     response_tokens = jax.ops.segment_sum(
         live_tokens(batch).astype(jnp.int32), batch.response_ids, batch.group_ids.size
     )
@@ -414,6 +421,7 @@ def padded_batch(
         mask=jnp.asarray(mask, bool).reshape(-1),
         response_ids=jnp.repeat(jnp.arange(shape[0], dtype=jnp.int32), shape[1]),
         advantages=jnp.asarray(advantages),
+        # As in `shape_data`: a response without a verdict has no penalty either.
         group_ids=groups if rewards is None else judged_groups(jnp.asarray(rewards), groups),
         **given,
     )
@@ -422,6 +430,7 @@ def padded_batch(
         check_finite("rewards", rewards, batch.group_ids)
     if staleness is not None:
         check_finite("staleness", staleness, batch.group_ids, least=0)
+    # A mask of fractions would count every token above 0 in full, since it is cast to bool.
     marks = concrete(mask)
     if marks is not None and not np.isin(marks, (0, 1)).all():
         raise ValueError(f"mask must hold 0 and 1, not {marks[~np.isin(marks, (0, 1))][0]}")

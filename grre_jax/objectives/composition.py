@@ -111,6 +111,8 @@ def shape_data(
         if lengths is not None:
             check_shape("lengths", lengths, "responses, turns", turns)
             by_turn = jnp.asarray(lengths)
+            # Shapings act on whole responses (the penalty of length); advantages of turns read
+            # `by_turn`.
             lengths = jnp.sum(by_turn, axis=1)
     _check_rewards(objective, rewards, groups, key, lengths, read)
     rewards = _data(rewards)
@@ -143,6 +145,8 @@ def _of_turns(objective: Objective, x: RewardInputs, lengths: Array | None) -> R
     """Makes a response of each turn, in a group with the same turn of its group's responses."""
     returns = objective.returns(x)
     here = jnp.isfinite(x.turn_rewards)
+    # A segment for each (group, turn); all numbers stay below responses * turns, which is the
+    # number of segments that `Groups` sums over.
     numbers = jnp.arange(here.shape[1], dtype=x.groups.segments.dtype)
     segments = x.groups.segments[:, None] * here.shape[1] + numbers
     groups = Groups(segments.reshape(-1), (x.groups.live[:, None] & here).reshape(-1))
@@ -277,10 +281,12 @@ def policy_loss(
         stats = batch_stats(batch, objective, logprobs)
     x = LossInputs.of(objective, logprobs, batch, stats)
 
+    # A built-in term states its derivative, so that JAX derives none of its exponentials.
     constants = replace(x, logprobs=jax.lax.stop_gradient(x.logprobs))
     term = objective.term
     contribution = differentiated(term, x) if term.differentiated else term(constants)
     factor, limited, metrics = _factor(objective, x)
+    # Penalties get `x` itself: most are differentiated as they are written.
     of_tokens = (part(x) for part in objective.penalties if not part.of_responses)
     of_responses = (part(x) for part in objective.penalties if part.of_responses)
     token_penalty = sum(of_tokens, jnp.zeros_like(x.logprobs))
@@ -288,15 +294,19 @@ def policy_loss(
 
     live = batch.group_ids >= 0
     dtype = x.logprobs.dtype
+    # Padding responses never count, whatever a penalty of responses gives them.
     scale = jnp.where(live, response_scale(objective, batch, stats, dtype), 0)
     scale = jax.lax.stop_gradient(scale)
     token_scale = x.at_tokens(scale)
     penalty = jnp.sum(token_scale * token_penalty) + jnp.sum(scale * response_penalty)
+    # Each of the response's n values depends on this token by 1/n of the stated derivative, and has
+    # the factor of its own token.
     of_gradient = x.mean_over_response(factor) if contribution.whole_response else factor
     dloss_dlogprob = of_gradient * contribution.dloss_dlogprob
     terms = with_derivative(factor * contribution.value, dloss_dlogprob, x.logprobs)
     loss = jnp.sum(token_scale * terms) + penalty
     if contribution.response_value is not None:
+        # Without a gradient: `dloss_dlogprob` of the tokens has that of the response already.
         loss += jax.lax.stop_gradient(jnp.sum(scale * contribution.response_value))
 
     metrics |= {"loss": loss, "penalty": penalty} | _metrics(x, contribution, limited)

@@ -60,6 +60,7 @@ def ratio_metrics(x: LossInputs, log_ratio: Tokens) -> dict[str, Scalar]:
         "log_ratio_second_moment": x.share(log_ratio**2),
         "kl_behavior_k1": x.share(-log_ratio),
         "kl_behavior_k2": x.share(log_ratio**2) / 2,
+        # Near d = 0 this is d^2 / 2: e^d - 1 written out would lose it to rounding.
         "kl_behavior_k3": x.share(jnp.expm1(limited) - log_ratio),
     }
 
@@ -145,6 +146,8 @@ def batch_diagnostics(logprobs: Float[Array, "..."], batch: Batch) -> dict[str, 
             sums, jnp.asarray(batch.group_ids) >= 0
         ),
     }
+    # Tokens that do not count sort to the end, behind every rank that is read: a selection of the
+    # live tokens would have a shape that depends on the data.
     ordered = jnp.sort(jnp.where(mask, log_ratio, jnp.inf))
     tokens = jnp.sum(mask)
     for name, quantile in QUANTILES.items():
@@ -161,6 +164,7 @@ def _share_that_counts(log_weights: Tokens, chosen: Gate) -> Scalar:
     that none overflows; 1 without any.
     """
     largest = jnp.max(jnp.where(chosen, log_weights, -jnp.inf), initial=-jnp.inf)
+    # A common factor of the weights cancels in the share.
     shifted = log_weights - jnp.where(jnp.isfinite(largest), largest, 0)
     weights = jnp.where(chosen, jnp.exp(shifted), 0)
     count = jnp.sum(chosen)
@@ -172,11 +176,14 @@ def _by_staleness(log_ratio: Tokens, mask: Gate, batch: Batch) -> dict[str, Scal
     staleness = jnp.asarray(batch.staleness)[batch.response_ids]
     bins = jnp.searchsorted(jnp.asarray(STALENESS_BINS), staleness, side="right") - 1
     limited, _ = limit_log_ratio(log_ratio)
+    # [tokens, 2]: for the counts, and for the sums of k3.
     terms = jnp.stack([jnp.ones_like(log_ratio), jnp.expm1(limited) - log_ratio], axis=1)
+    # [tokens, bins]; a token that does not count has a number past the last bin.
     inside = jnp.where(mask, bins, len(STALENESS_BINS))[:, None] == jnp.arange(len(STALENESS_BINS))
     counts, divergences = jnp.sum(jnp.where(inside[:, :, None], terms[:, None, :], 0), axis=0).T
     tokens = jnp.maximum(jnp.sum(mask), 1)
     gap = jnp.where(mask & (staleness == 0), jnp.abs(log_ratio), 0)
+    # The first bin is staleness 0 alone, since the second begins at 1.
     own = jnp.maximum(counts[0], 1)
     metrics = {
         "sampler_gap_mean": jnp.sum(gap) / own,

@@ -112,6 +112,7 @@ def with_derivative(value: Tokens, dloss_dlogprob: Tokens, logprobs: Tokens) -> 
     """Returns [tokens] terms with the given values, and by definition with the gradient
     `dloss_dlogprob` times that of `logprobs`.
     """
+    # The factor behind the derivative is 0: it leaves the value, and has the gradient of log-probs.
     return jax.lax.stop_gradient(value) + jax.lax.stop_gradient(dloss_dlogprob) * (
         logprobs - jax.lax.stop_gradient(logprobs)
     )
@@ -160,6 +161,7 @@ class LossInputs:
         mask = live_tokens(batch)
         values = objective.hyperparameters.items()
         hyperparameters = {name: jnp.asarray(value, logprobs.dtype) for name, value in values}
+        # Selected here, not multiplied by the mask later: 0 times NaN is NaN, in the gradient too.
         return cls(objective, jnp.where(mask, logprobs, 0), mask, batch, stats, hyperparameters)
 
     @property
@@ -183,6 +185,8 @@ class LossInputs:
         advantages = jnp.asarray(self.batch.advantages)
         if advantages.ndim == 1:
             return self.at_tokens(advantages)
+        # Where the mask is False the turn may be any number: JAX clamps such an index, and raises
+        # no error.
         found = advantages[self.batch.response_ids, self.batch.turns]
         return jnp.where(self.mask, found, 0).astype(self.logprobs.dtype)
 
@@ -219,6 +223,7 @@ class LossInputs:
     @property
     def lengths(self) -> Tokens:
         """[tokens] length of the token's response, at least 1."""
+        # At least 1: the mean over a response without a token is then 0, not 0/0.
         return jnp.maximum(self.stats.response_tokens, 1).astype(self.logprobs.dtype)[
             self.batch.response_ids
         ]
@@ -338,7 +343,9 @@ def batch_stats(
                 f"{objective.name} decides by statistics of the policy over the whole batch: pass"
                 " its log-probs of all tokens, batch_stats(batch, objective, logprobs)"
             )
+        # Statistics of the data alone (GEPO) read only the shape and the dtype of these.
         logprobs = jnp.zeros(batch.mask.shape, jnp.result_type(float))
+    # Statistics are constants of the loss: no gradient flows through a threshold or a mean.
     logprobs = jax.lax.stop_gradient(flat_logprobs(logprobs, batch))
     x = LossInputs.of(objective, logprobs, batch, stats)
     gathered = {}

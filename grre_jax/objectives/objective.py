@@ -130,6 +130,8 @@ class Part:
 
     name: str
     function: Callable
+    # Domains, orders and descriptions change no program, so that they are no part of the structure
+    # that jax compiles for.
     hyperparameters: tuple[Hyperparameter, ...] = field(default=(), compare=False)
     order: tuple[Order, ...] = field(default=(), compare=False)
     data: tuple[str, ...] = ()
@@ -266,6 +268,7 @@ def _decorator(kind: type[Part]) -> Callable:
             return partial(decorate, name=name, **options)
         first = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
         part = kind(name or function.__name__, function, **{"description": first, **options})
+        # A user's part is not entered: it cannot take the name of one of the package.
         if function.__module__.startswith(f"{__package__}.parts."):
             _NAMED[kind][part.name] = part
         return part
@@ -301,6 +304,7 @@ class Label:
         return isinstance(other, Label)
 
     def __hash__(self) -> int:
+        # Equal labels must have equal hashes: jax finds a compiled program by hash.
         return hash(Label)
 
 
@@ -372,6 +376,7 @@ class Objective:
         flat = (
             each for value in values for each in (value if isinstance(value, tuple) else (value,))
         )
+        # Relies on `ratio_reference` being the last field that holds a part.
         *parts, reference = (each for each in flat if isinstance(each, Part))
         takes_ratio = any(RATIO in part.data for part in parts)
         return (*parts, reference) if takes_ratio else tuple(parts)
@@ -389,6 +394,7 @@ class Objective:
     @property
     def gathers(self) -> tuple[Statistic, ...]:
         """The statistics of the whole batch that it decides by."""
+        # Parts may share a statistic, which is then gathered once; a set would lose the order.
         return tuple(dict.fromkeys(each for part in self.parts for each in part.gathers))
 
     @property
@@ -452,6 +458,7 @@ def stack(objectives: Sequence[Objective]) -> Objective:
         >>> [round(value, 3) for value in loss(objectives.stack(ranges)).tolist()]
         [0.2, 0.15, 0.05]
     """
+    # Names do not differ here (`Label`): algorithms that share a structure can be stacked.
     if len({jax.tree.structure(objective) for objective in objectives}) != 1:
         raise ValueError(
             "stack needs at least one objective, and none that differs from another in more than"

@@ -50,7 +50,9 @@ def differentiated(own: Term, x: LossInputs) -> Contribution:
                 f"{own.name} must return a loss for each of the {logprobs.size} tokens, a"
                 f" floating-point number, not {losses.dtype} of shape {losses.shape}"
             )
+        # Of inputs that are 0 a loss need not be 0, e.g. with a constant added.
         losses = jnp.where(x.mask, losses, 0)
+        # The derivative of the sum: a loss may also depend on the other tokens of its response.
         return jnp.sum(losses), losses
 
     (_, value), derivative = jax.value_and_grad(total, has_aux=True)(
@@ -103,6 +105,7 @@ def with_data(objective: Objective) -> Objective:
         @property
         def ratio_reference_logprobs(self) -> Array:
             read.add(RATIO)
+            # What the ratio reference reads is not recorded: its own part declares it.
             return jnp.zeros_like(self.logprobs)
 
         def _present(self, name: str) -> Array:
@@ -125,6 +128,7 @@ def with_data(objective: Objective) -> Objective:
 
     def trace(logprobs, values):
         x = Recording(objective, logprobs, batch.mask, batch, count_batch(batch), values)
+        # With its derivative, so that a loss that JAX cannot differentiate is refused here.
         return differentiated(own, x).value
 
     values = {name: jnp.zeros(()) for name in objective.hyperparameters}
@@ -134,6 +138,7 @@ def with_data(objective: Objective) -> Objective:
         raise
     except Exception as error:  # the function is the user's: it may fail in any way, and is named
         raise ValueError(f"{own.name} cannot be traced: {type(error).__name__}: {error}") from error
+    # Every batch has advantages, which are read like the optional data of responses.
     return replace(objective, term=replace(own, data=tuple(sorted(read - {"advantages"}))))
 
 
@@ -159,6 +164,7 @@ def load_object(where: str) -> Callable | Part:
     if module_name not in sys.modules:
         spec = importlib.util.spec_from_file_location(module_name, file)
         module = importlib.util.module_from_spec(spec)
+        # Before the code runs: a dataclass in the file looks its module up there.
         sys.modules[module_name] = module
         try:
             spec.loader.exec_module(module)

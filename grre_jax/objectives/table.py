@@ -97,6 +97,7 @@ _PPO = {**_STANDARDISED, "term": terms.ppo, "mask": masks.one_side}
 _REC_SEQUENCE = {"level": ratios.sequence, "mask": masks.one_side, **_BY_RESPONSE}
 _SEQUENCE = {**_PPO, **_BY_RESPONSE, "level": ratios.sequence}
 _OPTIMAL = {"advantage": advantages.optimal_value, "aggregation": aggregations.response_sum}
+# The geometric mean of ratios stays near 1: a range of 0.2 would mask nothing in practice.
 _NARROW = {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
 
 _TWO_SIDE = "1[1 - e_low <= rho <= 1 + e_high]"
@@ -174,6 +175,7 @@ TABLE: Mapping[str, Row] = {
             "mean": {"advantage": advantages.log_mean_exp},
             "leave_one_out": {
                 "advantage": advantages.log_mean_exp_leave_one_out,
+                # The default of Trinity-RFT for this baseline.
                 "defaults": {"tau": 0.01},
             },
         },
@@ -207,6 +209,7 @@ TABLE: Mapping[str, Row] = {
         ("GDPO", "https://arxiv.org/abs/2601.05242"),
         {"term": terms.ppo, "mask": masks.one_side},
         variants={
+            # The std_epsilon of the authors' TRL.
             "response": {
                 "advantage": batch_advantages.decoupled,
                 "defaults": {"std_epsilon": 1e-4},
@@ -223,6 +226,7 @@ TABLE: Mapping[str, Row] = {
         f"{_CLIPPED}, on groups with signal alone; with max_length: r += min(-(n - max_length +"
         " overlong_buffer) / overlong_buffer, 0)",
         ("DAPO", "https://arxiv.org/abs/2503.14476"),
+        # DAPO samples anew in place of the groups that it drops, so that these do not count.
         {**_PPO, "shaping": (advantages.zero_variance,), "denominator": "kept"},
         {"epsilon_high": 0.28},
         optional=(advantages.overlong,),
@@ -308,6 +312,7 @@ TABLE: Mapping[str, Row] = {
             "absolute": {"weight": ratios.clipped},
             "epsilon": {
                 "weight": ratios.clipped_around_one,
+                # With epsilon_low = 1 there is no lower bound.
                 "defaults": {"epsilon_low": 1.0, "epsilon_high": 0.28},
             },
         },
@@ -452,6 +457,7 @@ TABLE: Mapping[str, Row] = {
     "raft": Row(
         "SFT on responses with r > threshold",
         ("RAFT", "https://arxiv.org/abs/2304.06767"),
+        # A mean over the tokens that are imitated.
         {"advantage": advantages.positives, "denominator": "kept"},
     ),
     "distill": Row(
@@ -464,6 +470,7 @@ TABLE: Mapping[str, Row] = {
     "dpo": Row(
         "-log sigmoid(beta (D_i - D_j)), D = sum(l - f), mean over pairs of a group with r_i > r_j",
         ("Direct Preference Optimization", "https://arxiv.org/abs/2305.18290"),
+        # The term is a mean over pairs already.
         {"term": response_terms.direct_preference, "aggregation": aggregations.plain_sum},
     ),
     "ipo": Row(

@@ -80,14 +80,17 @@ def joined(
         try:
             yield
         except agreed as error:
+            # All processes come here, and so to the barrier below.
             together = error
         # A process that shuts down sends no heartbeats while it waits, and the first may export for
         # minutes.
         multihost_utils.sync_global_devices("grre ends")
         jax.distributed.shutdown()
+        # No other process can end this one from here on.
         _set_abort_handler(None)
     except BaseException as error:
         _end(error)
+    # Outside of the `try`, whose handler would end the process.
     if together is not None:
         raise together
 
@@ -103,10 +106,12 @@ def _join(
     if not alone_unless_found:
         _check(*given)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # A process that never comes makes JAX abort the others, without an exception.
     _on_abort(JOINING.format(timeout=timeout))
     try:
         jax.distributed.initialize(
             *given,
+            # Arguments that are given win over the variables of a cluster.
             cluster_detection_method=None if alone_unless_found else "deactivate",
             initialization_timeout=timeout,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
@@ -137,9 +142,11 @@ def _check(coordinator: str | None, num_processes: int | None, process_id: int |
             f" number of processes and an index below it, got {coordinator}, {num_processes} and"
             f" {process_id}"
         )
+    # The coordinator, whose port must be free, runs in process 0.
     if process_id:
         return
     try:  # JAX itself ends the program without a message
+        # JAX binds [::]:port, every address of IPv6 and IPv4, whatever the host.
         both = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if both else socket.AF_INET
         socket.create_server(("", int(port)), family=family, dualstack_ipv6=both).close()
@@ -166,6 +173,7 @@ def _end(error: BaseException) -> NoReturn:
             "".join(traceback.format_exception(error))
             + f"grre: process {jax.process_index()} failed; the others end with it"
         )
+    # `os._exit` flushes no stream.
     sys.stdout.flush()
     print(text, file=sys.stderr, flush=True)
     if not peer:
@@ -174,6 +182,7 @@ def _end(error: BaseException) -> NoReturn:
         # many lines of its own.
         _on_abort(text.rpartition("\n")[2], status)
         jax.distributed.shutdown()
+    # A normal exit shuts JAX down (atexit), which waits for a process that may be lost.
     os._exit(status)
 
 
@@ -181,6 +190,7 @@ def _of_a_peer(error: BaseException) -> bool:
     """True if an error comes from a computation that lost its other processes."""
     text = str(error)
     return isinstance(error, (jax.errors.JaxRuntimeError, ValueError)) and (
+        # Collectives on CPU name Gloo; the others are codes of gRPC, by which processes talk.
         "Gloo" in text or "UNAVAILABLE" in text or "DEADLINE_EXCEEDED" in text
     )
 
@@ -189,8 +199,10 @@ _last_line = b""
 _status = 1
 
 
+# Kept by the module: C calls it by its address, which ctypes frees with the object.
 @ctypes.CFUNCTYPE(None, ctypes.c_int)
 def _aborted(_: int) -> None:
+    # Past the streams of Python: `os._exit` would lose what they hold.
     os.write(2, _last_line)
     os._exit(_status)
 
@@ -211,6 +223,7 @@ def _on_abort(message: str, status: int = 1) -> None:
 def _set_abort_handler(handler: ctypes.c_void_p | None) -> None:
     """Sets what an abort calls; the default, to die, if None."""
     c = ctypes.CDLL(None)
+    # Without types ctypes passes and returns 32-bit integers, which cut a pointer.
     c.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
     c.signal.restype = ctypes.c_void_p
     c.signal(signal.SIGABRT, handler)

@@ -24,6 +24,8 @@ ROWS = ("data", "fsdp", "expert")
 
 # Mesh axes of each dimension, by name. Parameters: stacked layers have their (unsharded) layer axis
 # first.
+# Products that cut their outputs along tensor (qkv, gate, up) come before those that cut their
+# inputs (o, down): what lies between is not exchanged.
 RULES: dict[str, tuple[str | None, ...]] = {
     **dict.fromkeys(("embed", "head"), ("tensor", "fsdp")),
     **{f"{p}_proj": (None, "fsdp", "tensor") for p in ("qkv", "gate", "up")},
@@ -47,9 +49,11 @@ RULES |= {
 ACTIVATIONS: dict[str, tuple[Any, ...]] = {
     "stream": (ROWS, "sequence", None),
     "heads": (ROWS, "sequence", "tensor"),
+    # Whole along the row: a query attends to all keys before it.
     "keys": (ROWS, None, "tensor"),
     "whole_rows": (ROWS, None, None),
     "tokens": (ROWS, "sequence"),
+    # Rows and length in one dimension, [rows * length, width].
     "flat": ((*ROWS, "sequence"), None),
     "cached": (ROWS, "tensor"),  # [rows, kv heads, ...] keys and values
     "rows": (ROWS,),
@@ -103,6 +107,7 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
             f" tensor={config.tensor} x sequence={config.sequence} does not make the"
             f" {len(devices)} visible devices: change the mesh fields"
         )
+    # JAX makes axes of type Explicit by default, along which its partitioner decides nothing.
     return jax.make_mesh(shape, AXES, devices=devices, axis_types=(AxisType.Auto,) * len(AXES))
 
 
@@ -134,6 +139,7 @@ def spec(shape: tuple[int, ...], rule: tuple[Any, ...], mesh: Any) -> P:
         rule: mesh axes by dimension.
         mesh: a mesh or an abstract mesh; all dimensions are whole if None.
     """
+    # JAX refuses to cut a dimension into unequal parts.
     cuts = [
         axes if axes and mesh is not None and size % _size(mesh, axes) == 0 else None
         for size, axes in zip(shape, rule, strict=False)
@@ -143,6 +149,8 @@ def spec(shape: tuple[int, ...], rule: tuple[Any, ...], mesh: Any) -> P:
 
 def _spec(path: Any, leaf: Any, mesh: Any) -> P | None:
     """Returns the partition of the array at `path` of a tree, by the last name that has a rule."""
+    # An optimizer has the tree of parameters below names of its own, and some have arrays of fewer
+    # dimensions there (Adafactor): the rule must have as many.
     for entry in reversed(path):
         rule = RULES.get(str(getattr(entry, "key", getattr(entry, "name", ""))))
         if rule is not None and len(rule) == np.ndim(leaf):
@@ -184,6 +192,7 @@ def use(mesh: Mesh | None) -> Iterator[None]:
     if mesh is None:
         yield
         return
+    # `grre compile` traces for a TPU on a machine without one: the default backend is another.
     token = _PLATFORM.set(mesh.devices.flat[0].platform)
     try:
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
@@ -278,5 +287,7 @@ def _gather(x: Array, cut: P, whole: P) -> Array:
 
 _gather.defvjp(
     lambda x, cut, whole: (_gather(x, cut, whole), None),
+    # The transpose of a constraint is the same constraint: the gradient would be summed whole on
+    # every device (all-reduce) and cut later.
     lambda cut, whole, _, g: (jax.lax.with_sharding_constraint(g, cut),),
 )

@@ -40,6 +40,7 @@ def gather_ints(value: int) -> Int[np.ndarray, " processes"]:
     """Returns the value that each process gave, by process; magnitudes below 2^31."""
     if not many():
         return np.array([value])
+    # int32: the arrays of a device have no 64-bit integers by default.
     return np.asarray(multihost_utils.process_allgather(np.int32(value)))
 
 
@@ -64,6 +65,7 @@ def on_first(action: Callable[[], Any]) -> Any:
         try:
             result = action()
         except Exception as error:
+            # Raised only after the exchange, in which the others wait.
             failure = error
     notes = records([] if failure is None else [pickle.dumps(_plain(failure))])[0]
     if failure is not None:
@@ -75,6 +77,7 @@ def on_first(action: Callable[[], Any]) -> Any:
 
 def _plain(error: Exception) -> Exception:
     """Returns the error that other processes raise in place of one of the first."""
+    # Not the error itself: not every exception can be pickled and made again.
     if isinstance(error, OSError):
         if error.errno is None:
             return OSError(str(error))
@@ -95,6 +98,7 @@ def require_same(text: str, what: str) -> None:
     Raises:
         UsageError: in all processes, naming those that differ from the first.
     """
+    # Without the lowest bit the 32-bit checksum fits in an int32.
     sums = gather_ints(zlib.crc32(text.encode()) >> 1)
     if other := np.flatnonzero(sums != sums[0]).tolist():
         raise UsageError(
@@ -109,6 +113,7 @@ def records(mine: Sequence[bytes]) -> list[list[bytes]]:
         return [list(mine)]
     data = pickle.dumps(list(mine))
     sizes = gather_ints(len(data))
+    # `process_allgather` takes arrays of one shape in all processes.
     padded = np.zeros(sizes.max(), np.uint8)
     padded[: len(data)] = np.frombuffer(data, np.uint8)
     everyone = np.asarray(multihost_utils.process_allgather(padded)).astype(np.uint8)
@@ -134,7 +139,10 @@ class LargestOf:
             return value
         previous = self._pending
         mesh = Mesh(np.array(jax.devices()), ("devices",))
+        # An entry a device. The arrays of the processes differ, but `put` reads a process's own
+        # entries alone.
         mine = put(np.full(mesh.size, value, np.int32), NamedSharding(mesh, P("devices")))
+        # Dispatched, not waited for: the next call reads it.
         self._pending = jnp.max(mine)
         return 0 if previous is None else int(jax.device_get(previous))
 
@@ -163,9 +171,11 @@ def fetch(tree: Any) -> Any:
 
     def whole(x: jax.Array) -> np.ndarray:
         if x.is_fully_addressable:
+            # `process_allgather` would join one copy of it from each process.
             return np.asarray(x)
         return np.asarray(multihost_utils.process_allgather(x, tiled=True))
 
+    # `device_get` starts the copies of all arrays before it waits for the first.
     return jax.tree.map(whole, tree) if many() else jax.device_get(tree)
 
 

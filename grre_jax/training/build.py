@@ -78,6 +78,7 @@ class Parts:
             judge = EnvironmentPool(pools, task.verify_timeout)
         else:
             judge = ClusterJudges(spec, actors, task.verify_timeout)
+        # As `cached_property` stores it: the record is frozen, which refuses an assignment.
         vars(self)["judge"] = judge
 
     def full(self, params: Any) -> Any:
@@ -287,6 +288,7 @@ def build_model(
     elif lora is not None:
         rngs = nnx.Rngs(params=run_key(config.seed, Purpose.LORA))
         model.layers.add_lora(lora, initial(model.config, lora, rngs, dtypes(config.model)[0]))
+    # After any low-rank terms were added, so that they are laid out too.
     if mesh is not None:
         state.place(model, mesh)
     return model

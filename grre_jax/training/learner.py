@@ -95,6 +95,7 @@ class Learner:
             lambda step: step < steps and self.choose.ready(step),
         )
         with progress as bar, prefetcher, contextlib.ExitStack() as compiler:
+            # A mix may lack log-probs, so that its batches have other arrays than an empty one.
             if first < steps and self.parts.config.samples and not self.parts.config.data.mix:
                 # Beside the sampler's programs: a batch without groups has the shapes of every
                 # other one.
@@ -118,13 +119,17 @@ class Learner:
                         ]
                     )
                 except DataError:
+                    # The state is whole: with a corrected verifier the run goes on from it.
                     self._publish(state, pending, wait=True)
                     raise
                 if step == first:
                     bar.phase("compiling the train step")
+                    # Waits for the compiler's thread, so that the call finds its program.
                     compiler.close()
+                # An argument that is still on the host would silently be copied at every step.
                 with jax.transfer_guard("disallow"):
                     state, metrics = step_fn(state, batch, *given)
+                # The call above returns before the devices have computed.
                 prefetcher.begin(step + 1)
                 # The previous step's metrics are read now, while this step computes: nothing waits
                 # for the device.
@@ -146,6 +151,7 @@ class Learner:
         reference = self.start_params if "ref_logprobs" in computed else None
         key = run_key(config.seed, Purpose.SHAPE)
         temperature = np.float32(config.sampling.temperature)
+        # `put` takes NumPy arrays, which a key is not: its data is moved.
         objective, temperature, key_data = jax.tree.map(
             lambda x: processes.put(np.asarray(x), meshes.replicated(mesh)),
             (self.parts.objective, temperature, jax.random.key_data(key)),
@@ -162,9 +168,12 @@ class Learner:
         every = config.evaluation.every
         evaluates = last or (every and done % every == 0)
         if evaluates:
+            # Writes the step's row first: its seconds end before the evaluation.
             pending.swap(done, None)
             self._evaluate(state, done, bar)
+            # The seconds of the evaluation are not the next step's.
             pending.clock = time.monotonic()
+        # Only checkpoints can be among the best, so every evaluation has one.
         best = evaluates and config.checkpoint.best > 0
         if last or best or done % config.checkpoint.every == 0:
             self._publish(state, pending, metrics=self.scores if evaluates else None)
@@ -201,6 +210,7 @@ class Learner:
         between two data sets of one step.
         """
         if self.stop.agreed():
+            # The process ends next: a save in the background would end with it.
             self._publish(state, pending, wait=True)
             raise self.stop.stopped(
                 f"at step {int(state.step)}, which is saved: start it again to go on (`grre train`"
@@ -217,6 +227,7 @@ class Learner:
         # not write them again.
         pending.swap(int(state.step), None)
         if self.supply:
+            # Else a run that resumes from it might lack groups of policies that have no checkpoint.
             self.supply.settle(int(state.step))
         self.checkpoints.save(state, **options)
 

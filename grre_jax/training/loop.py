@@ -82,6 +82,7 @@ def train(
 
 def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) -> None:
     """Runs a configuration in this process; see `train`."""
+    # The stack ends first, so that the last copy to the store has what its callbacks write.
     with mirror.opened(config.location) as mirrored, contextlib.ExitStack() as stack:
         # ---- checks, before the folder is changed
         folder = config.folder
@@ -118,11 +119,13 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
         stop = stack.enter_context(StopRequest())
         log = stack.enter_context(_open_log(config, saved, resume))
         undo.pop_all()  # from here on the run can be resumed
+        # Only now, since a folder that is removed again must not reach the store.
         if mirrored:
             mirrored.start()
 
         # ---- the first policy: restored, or warm-started and saved as step 0
         if saved:
+            # Deleted before the stored one is read: the devices hold one state at a time.
             state = checkpoints.restore(training_state.release(state))
         else:
             if config.warm_start.steps:
@@ -130,6 +133,7 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
                 warmed = warm_start(parts, graph, state.params, folder, log, stop, console)
                 state = training_state.fresh(warmed, optimizer, parts.mesh)
             checkpoints.save(state, wait=True)
+        # Arrays of their own: the first step donates the state.
         start_params = checkpoints.restore_params(state.params, 0)
 
         # ---- explore and learn
@@ -189,6 +193,8 @@ def _open_log(config: Config, saved: list[int], resume: bool) -> reporting.RunLo
     """
     last = saved[-1] if saved else 0
     warmed = config.warm_start.steps if saved else -1
+    # A run that goes on from step 0 evaluates there again; without a checkpoint its warm start is
+    # repeated.
     kept_rows = {"train": last, "eval": last or -1, "warm_start": warmed} if resume else None
 
     def open_() -> reporting.RunLog:
@@ -201,6 +207,7 @@ def _open_log(config: Config, saved: list[int], resume: bool) -> reporting.RunLo
         )
 
     log = processes.on_first(open_)
+    # `on_first` returns None in the other processes, whose rows go nowhere.
     return log or reporting.RunLog()
 
 
@@ -228,9 +235,12 @@ def _open_folder(
     )
 
     def make() -> None:
+        # Before the folder is looked at: another learner may be writing or replacing it.
         stack.enter_context(run_folder.locked(config.folder))
+        # After the lock, so that it ends before it: the folder is removed while it is locked.
         stack.enter_context(undo)
         if resume and config.samples and not config.regime.newest:
+            # Before the stored configuration, which names the former number of steps, is replaced.
             refuse_lost(config, run_folder.require_same_run(config))
         folder = run_folder.open_run_folder(config, resume=resume, overwrite=overwrite)
         if not (resume or overwrite):

@@ -74,6 +74,7 @@ def opened(folder: str) -> Iterator[Mirror | None]:
     local.parent.mkdir(parents=True, exist_ok=True)
     refusal = f"run_dir: {folder} is in use by another process of this machine"
     with exclusive(local.with_name(f"{local.name}.lock"), refusal):
+        # Left by a learner that was killed: the run goes on from what the store has.
         shutil.rmtree(local, ignore_errors=True)
         mirror.pull()
         try:
@@ -209,12 +210,14 @@ class Mirror:
         # Before the files: those of what it lists are there by then.
         listing = self.folder / MANIFEST
         lines = listing.read_bytes() if listing.exists() else b""
+        # A line that is still being appended is sent with the next copy.
         lines = lines[: lines.rfind(b"\n") + 1]
         states = _states(self.folder)
         changed = {name: state for name, state in states.items() if self._sent.get(name) != state}
         # The log too before the checkpoints: a resumed run keeps its rows up to the last.
         new = _of_kind("file", changed)
         self._store.upload(new, self.folder)
+        # After the upload: what failed is sent again.
         self._sent |= {name: states[name] for name in new}
         if lines != self._lines:
             self._store.write(MANIFEST, lines)
@@ -223,6 +226,7 @@ class Mirror:
         for step in sorted(steps - self._steps):
             self._enter(step)
         for step in sorted(self._steps - steps):
+            # The entry first: none ever names files that are gone.
             self._store.remove([f"{CHECKPOINTS}/{step}.json"])
             self._store.remove(self._store.names(f"{CHECKPOINTS}/{step}"))
             self._steps.remove(step)
@@ -280,6 +284,7 @@ def _download(
             raise DataError(
                 f"{store.url}/{name}: lacks a file of its entry ({error}); restore it from a copy"
             ) from error
+        # Stores of earlier versions have other names than the step, by which a checkpoint is found.
         (folder / name).rename(folder / CHECKPOINTS / str(step))
 
 
@@ -300,5 +305,6 @@ def _states(folder: Path) -> dict[str, tuple[int, int]]:
     for name in files_below(folder):
         with contextlib.suppress(FileNotFoundError):  # it is replaced or removed meanwhile
             status = (folder / name).stat()
+            # The size is not enough: files are rewritten at the same one.
             states[name] = (status.st_size, status.st_mtime_ns)
     return states

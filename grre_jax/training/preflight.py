@@ -80,6 +80,7 @@ def check(parts: build.Parts, *, contains: Collection[str]) -> None:
         domain = "0 for a run without evaluations (evaluation.questions is 0)"
         raise ConfigError("checkpoint.best", domain, config.checkpoint.best)
     check_decay(config)
+    # The first process alone logs.
     processes.on_first(lambda: reporting.check_loggers(config.logging))
     check_prompts(parts)
     if config.evaluation.questions:
@@ -145,10 +146,12 @@ def check_prompts(parts: build.Parts) -> None:
     if not config.samples:
         return
     first = config.schedule.sampled(0, config.training.steps)
+    # Later prompts are checked when they are sampled.
     first = first[: call_of(config.sampling, len(first)).prompts]
     _check_encoded(parts, drawn(parts.task, first))
     if not is_environment(parts.task):
         limit = config.sampling.max_prompt_tokens
+        # Raises before the run if no prompt is within the limit.
         fitting_questions(parts.task, parts.tokenizer, limit, first[:1])
 
 

@@ -61,6 +61,7 @@ def train(config: Config, run: Train, *, resume: bool, overwrite: bool) -> None:
         "resume": resume,
         "overwrite": overwrite,
         "outcome": outcome,
+        # The id of an earlier run in the folder: with any other one there, this run has begun.
         "replaced": _run_id(config),
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -140,9 +141,11 @@ def _work(job: dict[str, Any]) -> None:
     machine.keep_compiled(config.compiled)
     # An earlier start of these processes began the run.
     begun = processes.is_first() and _run_id(config) not in ("", job["replaced"])
+    # The processes must agree, and the first one makes the folder.
     resume = job["resume"] or bool(processes.gather_ints(int(begun))[0])
     console = make_console(quiet=not processes.is_first())
     try:
+        # A restarted learner goes on with its run: it must not be overwritten a second time.
         job["run"](ray, config, resume, job["overwrite"] and not resume, console)
     except (UsageError, DataError, Stopped) as error:
         outcome.put(error)

@@ -102,6 +102,7 @@ def _if_filled(batch: PackedBatch, i: Any, run: Callable, otherwise: Any) -> Any
     """Runs a function unless micro-batch `i` is empty; rows are filled from the front, so that
     empty micro-batches cost nothing.
     """
+    # Not `where`, which computes both sides.
     return jax.lax.cond(batch.mask[i].any(), run, lambda carry: carry, otherwise)
 
 
@@ -118,6 +119,7 @@ def _all_logprobs(
 
         return _if_filled(batch, i, run, jnp.zeros(batch.mask.shape[1:], jnp.float32))
 
+    # By a loop: activations of one micro-batch at a time, and one compiled forward pass.
     return jax.lax.stop_gradient(jax.lax.map(forward, jnp.arange(batch.tokens.shape[0])))
 
 
@@ -174,6 +176,7 @@ def loss_and_gradient(
         # The reference policy has routes of its own.
         logprobs = _all_logprobs(graph, full(reference, frozen), batch, temperature, replays=False)
         batch = dataclasses.replace(batch, ref_logprobs=logprobs)
+    # Once for the whole step: the completions of a group may be in several micro-batches.
     shaped = objectives.shape_data(
         objective,
         batch.rewards,
@@ -184,6 +187,7 @@ def loss_and_gradient(
         turn_rewards=batch.turn_rewards,
     )
     stats = _whole_batch_stats(graph, full(params, frozen), batch, shaped, objective, temperature)
+    # Of the whole step, so that what micro-batches add up to is its mean; 1 avoids 0 / 0.
     tokens = jnp.maximum(batch.mask.sum(), 1)
 
     def micro_loss(params, micro: PackedBatch):
@@ -197,6 +201,7 @@ def loss_and_gradient(
         logprobs = jax.lax.stop_gradient(logprobs).astype(jnp.float32)
         metrics |= {"entropy": entropy}
         if router is not None:
+            # Weighted by tokens, so that the micro-batches add up to one figure of the step.
             share = micro.mask.sum() / tokens
             imbalance = router.imbalance * share
             loss = loss + router_balance * imbalance
@@ -207,6 +212,7 @@ def loss_and_gradient(
         return loss, (metrics, logprobs)
 
     loss, grads, metrics, logprobs = _over_micro_batches(micro_loss, params, batch)
+    # Quantiles and effective sample sizes do not add up over micro-batches.
     return loss, grads, metrics | objectives.batch_diagnostics(logprobs, _loss_batch(batch, shaped))
 
 
@@ -217,6 +223,7 @@ def _lengths(batch: PackedBatch, by_turn: bool) -> Array:
     if by_turn:
         shape = batch.turn_rewards.shape
         segments = segments * shape[1] + batch.turns
+    # Tokens without the mask are of response 0 by their ids, where they count 0.
     tokens = batch.mask.reshape(-1).astype(jnp.int32)
     return jax.ops.segment_sum(tokens, segments.reshape(-1), math.prod(shape)).reshape(shape)
 
@@ -232,6 +239,7 @@ def _over_micro_batches(
 
     def gradient(params, micro: PackedBatch):
         value, grads = jax.value_and_grad(micro_loss, has_aux=True)(params, micro)
+        # Cut like the parameters, so that no device adds up whole gradients.
         return value, meshes.constrain_parameters(grads)
 
     if batch.tokens.shape[0] == 1:
@@ -248,7 +256,9 @@ def _over_micro_batches(
 
         return _if_filled(batch, i, add, (carry, jnp.zeros(batch.mask.shape[1:], jnp.float32)))
 
+    # The carry of a scan needs its structure and shapes first; nothing is computed for them.
     (loss, (metrics, _)), grads = jax.eval_shape(gradient, params, _micro_batch(batch, 0))
+    # The neutral elements of `_merge_metrics`.
     nothing = {
         name: jnp.full(x.shape, -jnp.inf if name.endswith("_max") else 0.0, x.dtype)
         for name, x in metrics.items()
@@ -273,6 +283,7 @@ def _data_metrics(batch: PackedBatch) -> Metrics:
     }
 
 
+# `jax.jit` finds its programs by the function's identity: equal arguments must give one function.
 @functools.lru_cache(maxsize=4)
 def make_train_step(
     graph: Any,
@@ -308,6 +319,7 @@ def make_train_step(
         reference: Any = None,
         frozen: Any = None,
     ) -> tuple[TrainState, Metrics]:
+        # By the step alone, so that a resumed run draws the same.
         key = jax.random.fold_in(key, state.step)
         with meshes.use(mesh):
             loss, grads, metrics = loss_and_gradient(
@@ -321,11 +333,13 @@ def make_train_step(
                 frozen,
                 router_balance,
             )
+        # Absent without stored log-probs: updates are then whole ones.
         share = metrics.get("effective_sample_size_responses", 1.0)
         updates, opt_state = optax.with_extra_args_support(optimizer).update(
             grads, state.opt_state, state.params, effective_sample_size=share
         )
         metrics |= _data_metrics(batch)
+        # The norm before the clip, which is a part of the optimizer.
         metrics |= {"loss": loss, "grad_norm": optax.global_norm(grads)}
         metrics |= {"learning_rate": jnp.asarray(schedule(state.step))}
         state = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
@@ -333,6 +347,7 @@ def make_train_step(
             state = jax.lax.with_sharding_constraint(state, meshes.tree_shardings(state, mesh))
         return state, metrics
 
+    # Donated, so that the new state takes the memory of the old one.
     return jax.jit(train_step, donate_argnums=0)
 
 

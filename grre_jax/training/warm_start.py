@@ -84,6 +84,7 @@ def warm_start(
         enabled=processes.is_first(),
     )
     key = run_key(config.seed, Purpose.WARM_START)
+    # At temperature 1, since demonstrations were drawn at none.
     given = (imitate, np.float32(1.0), key, None, parts.frozen)
     with progress as bar:
         bar.phase(f"compiling, writing {warm.demonstrations:,} demonstrations")
@@ -120,6 +121,7 @@ def _compile_calls(parts: build.Parts, graph: Any, params: Any) -> None:
     if parts.mesh.size > 1 or is_environment(parts.task):
         return
     evaluator = make_evaluator(parts, graph)
+    # A dictionary: at temperature 0 both are one explorer, which is compiled once.
     calls = dict.fromkeys((evaluator.sampled, evaluator.greedy), evaluation_call(config))
     if not config.cluster.samples:
         calls[make_explorer(parts, graph)] = training_call(config)
@@ -225,5 +227,6 @@ def _demonstration_group(parts: build.Parts, position: int, question: Question) 
         answer=question.answer,
         sources=["demonstration"],
         seed=seed,
+        # In place of an environment's reward: imitation needs equal ones.
         **(fields | {"rewards": [1.0]}),
     )

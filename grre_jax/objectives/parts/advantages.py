@@ -37,6 +37,7 @@ from grre_jax.objectives.objective import (
 
 def _about_baseline(x: RewardInputs, advantages: Responses) -> Responses:
     """Sets the advantages of equal rewards, of groups of one and of padding."""
+    # Groups of one are alike too, so that this precedes their own rule.
     advantages = jnp.where(x.groups.alike(x.rewards), 0, advantages)
     if x.objective.singleton_baseline == "none":
         advantages = jnp.where(x.groups.sizes == 1, x.rewards, advantages)
@@ -64,6 +65,7 @@ def group_std_advantages(x: RewardInputs, sample: bool) -> Responses:
     deviations = group_mean(x)
     std = _std(deviations, x.groups, sample)
     scaled = deviations / (std + x.hyperparameters["std_epsilon"])
+    # Deviations of equal rewards are 0; that of a group of one may be its reward, which has no std.
     return jnp.where(x.groups.alike(x.rewards), deviations, scaled)
 
 
@@ -83,6 +85,7 @@ def _uniform_by_response(key: PRNGKeyArray, responses: int) -> Responses:
     """Draws [responses] numbers in [0, 1): of one key, response i draws from `fold_in(key, i)`, so
     that padding the batch changes no draw.
     """
+    # Raw words, as of `jax.random.PRNGKey`.
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         key = jax.random.wrap_key_data(key)
     if key.ndim == 0:
@@ -108,6 +111,7 @@ DISCOUNT = share("discount", "weight of a turn's reward in the return of the tur
 @advantage
 def group_mean(x: RewardInputs) -> Responses:
     """A = r - mean(r)."""
+    # Shifted first: beside a large constant float32 loses the digits in which rewards differ.
     centred = x.rewards - x.groups.min(x.rewards)
     return _about_baseline(x, centred - x.groups.mean(centred))
 
@@ -144,6 +148,7 @@ def opo(x: RewardInputs) -> Responses:
     lengths = x.lengths
     total = groups.sum(lengths)
     centred = group_mean(x)
+    # r - sum(n r) / sum(n) with c = r - mean(r) in place of both r: the mean cancels.
     weighted = groups.sum(lengths * jnp.where(groups.live, centred, 0)) / jnp.maximum(total, 1)
     return jnp.where(groups.live & ~groups.alike(x.rewards), centred - weighted, centred)
 
@@ -175,6 +180,7 @@ def pass_at_k(x: RewardInputs) -> Responses:
     std = _std(group_mean(x), groups, sample=True)
     wins = groups.live & best & alone & ~groups.alike(rewards)
     std_epsilon = x.hyperparameters["std_epsilon"]
+    # `second` is -inf where all responses of a group are the best.
     return jnp.where(wins, (rewards - jnp.where(wins, second, 0)) / (std + std_epsilon), 0)
 
 
@@ -204,6 +210,7 @@ def log_mean_exp_leave_one_out(x: RewardInputs) -> Responses:
     tau = x.hyperparameters["tau"]
     segments = groups.segments
     live = groups.live
+    # [responses, responses]: row i has the responses that the baseline of i is taken over.
     others = (
         (segments[:, None] == segments[None, :])
         & live[:, None]
@@ -216,6 +223,7 @@ def log_mean_exp_leave_one_out(x: RewardInputs) -> Responses:
     mean = jnp.sum(jnp.where(others, jnp.exp(below / tau), 0), axis=1) / jnp.maximum(
         groups.sizes - 1, 1
     ).astype(rewards.dtype)
+    # The mean is 0 only without others (the highest adds exp(0)): that advantage is set below.
     advantages = rewards - highest - tau * jnp.log(jnp.where(mean > 0, mean, 1))
     return _about_baseline(x, advantages)
 
@@ -277,6 +285,7 @@ def red_drop(x: RewardInputs) -> ShapedData:
         rewards == groups.max(rewards)
     )  # a rounded mean may exceed the maximum
     positives = groups.sum(positive.astype(jnp.int32))
+    # There are sizes - positives negatives, of which as many stay as there are positives.
     excess = jnp.maximum(groups.sizes - 2 * positives, 0)
     # Within a group, negatives first, in random order: the rank there is the rank among negatives.
     order = jnp.lexsort((_uniform_by_response(x.key, rewards.size), positive, groups.segments))
@@ -319,6 +328,7 @@ def turns(x: RewardInputs) -> Float[Array, "responses turns"]:
     turn that one response alone has is a group of one.
     """
     here = jnp.isfinite(x.turn_rewards)
+    # The turns of a response lie at the front, so that the last one has an absent one behind it.
     more = jnp.pad(here[:, 1:], ((0, 0), (0, 1)))
     earlier = jnp.where(here & more, x.turn_rewards, 0)
     total = x.rewards[:, None]
@@ -327,5 +337,6 @@ def turns(x: RewardInputs) -> Float[Array, "responses turns"]:
     ahead = jnp.arange(here.shape[1]) - jnp.arange(here.shape[1])[:, None]
     lost = jnp.where(ahead > 0, 1 - x.hyperparameters["discount"] ** jnp.maximum(ahead, 0), 0)
     taken = jnp.sum(lost * jnp.where(here, rewards, 0)[:, None, :], axis=2)
+    # For the first turn 0 is subtracted: with discount 1 its return is the reward to the bit.
     to_come = total - (jnp.cumsum(earlier, axis=1) - earlier)
     return jnp.where(here, to_come - taken, 0)

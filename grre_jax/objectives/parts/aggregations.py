@@ -79,6 +79,7 @@ def response_scale(objective: Objective, batch: Batch, stats: BatchStats, dtype)
     """
 
     def scale(counts: Counts) -> Responses:
+        # Where nothing is counted the sum of terms is 0 too: 0 / 1, not 0 / 0.
         counts, lengths = jax.tree.map(
             lambda count: jnp.maximum(count, 1).astype(dtype), (counts, stats.response_tokens)
         )

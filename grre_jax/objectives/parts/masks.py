@@ -92,6 +92,7 @@ def ring(x: LossInputs) -> Gate:
     epsilon_high_prime).
     """
     near, far = outer_range(x)
+    # The outer bounds change places: beyond the far side passes what A pulls back.
     return two_side(x) | within_bounds(level_ratio(x), x.advantages, far, near)
 
 
@@ -121,8 +122,10 @@ def veto(x: LossInputs) -> Gate:
     ids = x.batch.response_ids
     negative = x.advantages < 0
     place = jnp.arange(ids.size)
+    # Tokens that do not count have A = 0, and are no triggers.
     trigger = jnp.where(negative & ((ratio < low) | (ratio > high)), place, ids.size)
     first = jax.ops.segment_min(trigger, ids, x.batch.group_ids.size)
+    # Behind the first trigger only. Relies on the tokens of a response being in order.
     return one_side(x) & ~(negative & (place > first[ids]))
 
 
@@ -186,9 +189,11 @@ def _second_moment_threshold(x: LossInputs) -> dict[str, Array]:
     candidate = x.mask & trust_region_candidates(moved, x.advantages)
     squares = jnp.sort(jnp.where(candidate, moved**2, jnp.inf))
     sums = jnp.cumsum(jnp.where(jnp.isfinite(squares), squares, 0))
+    # Running means of ascending squares do not fall: the candidates within are the smallest ones.
     within = sums / jnp.arange(1, squares.size + 1) <= x.hyperparameters["m2_threshold"]
     first = jnp.min(jnp.where(within, jnp.inf, squares), initial=jnp.inf)
     last = jnp.max(jnp.where(squares < first, squares, -jnp.inf), initial=-jnp.inf)
+    # -1 lies below every square: all candidates are dropped.
     halfway = jnp.where(jnp.isfinite(last), last + (first - last) / 2, -1.0)
     threshold = jnp.where(jnp.isfinite(first), halfway, jnp.inf).astype(moved.dtype)
     return {"second_moment_threshold": threshold}
@@ -240,6 +245,7 @@ _within_range = filter_(
 
 def _kept(x: LossInputs, log_ratio: Tokens) -> Gate:
     low, high = bounds(x, "sequence")
+    # Compared as logarithms: e^S of a long response overflows.
     return (log_ratio >= jnp.log(low)) & (log_ratio <= jnp.log(high))
 
 

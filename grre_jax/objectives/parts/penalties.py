@@ -68,10 +68,12 @@ def _kl(estimator: str, reference: str) -> Penalty:
             return coefficient * with_derivative(-gap, jnp.ones_like(gap), x.logprobs)
         if estimator == "k2":
             return coefficient * with_derivative(gap**2 / 2, -gap, x.logprobs)
+        # e^x - 1, accurate near x = 0, and minus the derivative of k3 by the log-prob.
         growth = jnp.expm1(limit_log_ratio(gap)[0])
         if estimator == "k3":
             return coefficient * with_derivative(growth - gap, -growth, x.logprobs)
         ratio = jnp.exp(limit_log_ratio(jax.lax.stop_gradient(x.behavior_log_ratio))[0])
+        # By the product rule rho (k3 - growth), in which the exponentials of x cancel: -rho x.
         return coefficient * with_derivative(ratio * (growth - gap), -ratio * gap, x.logprobs)
 
     return kl

@@ -67,6 +67,8 @@ EPSILON_HIGH_PRIME = non_negative(
 )
 OUTER_RANGE = (EPSILON_LOW_PRIME, EPSILON_HIGH_PRIME)
 
+# exp overflows above 88.7 in float32 and 709 in float64: these leave room for the square of a
+# ratio, and for sums of weighted terms.
 LOG_RATIO_LIMIT = {32: 40.0, 64: 80.0}  # by the bits of the dtype
 LOG_WEIGHT_LIMIT = {32: 75.0, 64: 600.0}
 
@@ -95,6 +97,7 @@ def limited_exp(exponent: Tokens, advantages: Tokens) -> Limited:
     Returns:
         The exponentials, and True where the limit acted.
     """
+    # Where |A| is below 1, the weight is larger than its product with |A|.
     limit = LOG_WEIGHT_LIMIT[jnp.finfo(exponent.dtype).bits] - jnp.log(
         jnp.maximum(jnp.abs(advantages), 1)
     )
@@ -156,6 +159,7 @@ def _log_group_expectation(x: LossInputs) -> dict[str, Array]:
     groups = Groups(
         groups.segments, groups.live & (x.stats.response_tokens > 0)
     )  # an empty response has no probability
+    # [responses] log Q.
     mean = x.sum_by_response(x.old_logprobs) / jnp.maximum(x.stats.response_tokens, 1).astype(
         x.logprobs.dtype
     )
@@ -164,6 +168,7 @@ def _log_group_expectation(x: LossInputs) -> dict[str, Array]:
     first, second = (
         jnp.log(jnp.where(groups.live, groups.sum(jnp.exp(power * below)), 1)) for power in (1, 2)
     )
+    # Relative to the largest Q, so that no sum underflows to 0; one power of it is left.
     return {"log_group_expectation": highest + second - first}
 
 
@@ -197,6 +202,7 @@ def log_linear(x: LossInputs) -> Tokens:
     (https://arxiv.org/abs/2512.06547).
     """
     moved = jax.lax.stop_gradient(x.logprobs) - x.old_logprobs
+    # At staleness 0 or 1 this is q itself.
     return x.old_logprobs + (1 - 1 / jnp.maximum(x.staleness, 1)) * moved
 
 
@@ -215,11 +221,13 @@ _within_range = _of_mismatch(
 
 def _mismatch(x: LossInputs) -> Tokens:
     """[tokens] p - q of the policy at the start of the update and the one that sampled."""
+    # p is the ratio reference: with a correction that is `proximal` by default.
     return jax.lax.stop_gradient(x.ratio_reference_logprobs - x.old_logprobs)
 
 
 def _truncated(x: LossInputs, mismatch: Tokens) -> Limited:
     cap = jnp.log(x.hyperparameters["correction_cap"])
+    # The minimum is taken of logarithms, where nothing overflows; cap may be inf.
     return limited_exp(jnp.minimum(mismatch, cap), x.advantages)
 
 
@@ -357,6 +365,7 @@ def tapered(x: LossInputs) -> Limited:
     TOPR (https://arxiv.org/abs/2503.14286), whose ratio is that of the whole response, and whose A
     are rewards of +1 and -1.
     """
+    # clip(W, 0, 1) in log space: W of a long response overflows.
     truncated = jnp.exp(jnp.minimum(level_log_ratio(x), 0))
     return _unlimited(jnp.where(x.advantages > 0, 1, truncated))
 
@@ -399,6 +408,7 @@ def reciprocal(x: LossInputs) -> Limited:
     that tokens that have become unlikely are pushed up most.
     """
     ratio = level_ratio(x)
+    # The ratio is limited on both sides, and never 0.
     inverted = jnp.where(x.advantages > 0, 1 / ratio, ratio)
     return _unlimited(jnp.minimum(inverted, x.hyperparameters["weight_cap"]))
 

@@ -28,6 +28,7 @@ def response_contribution(
     response's summed log-prob.
     """
     present = x.sum_by_response(jnp.ones_like(x.logprobs)) > 0
+    # Each log-prob is a term of the sum: its derivative is that with respect to the sum.
     return Contribution(
         jnp.zeros_like(x.logprobs),
         x.at_tokens(dloss_dlogprob),
@@ -42,6 +43,7 @@ def squared_consistency(x: LossInputs) -> Contribution:
     the response's log-ratio to the data's policy.
     """
     tau = x.hyperparameters["tau"]
+    # tau (A / tau - S): the value is its square over 2 tau, the derivative in S its negative.
     gap = x.response_data("advantages") - tau * x.sum_by_response(x.behavior_log_ratio)
     return response_contribution(x, gap**2 / (2 * tau), -gap)
 
@@ -78,6 +80,7 @@ def variance(x: LossInputs) -> Contribution:
     sums = x.stats.gathered["log_ratio_sums"].astype(x.logprobs.dtype)
     residual = beta * (sums - groups.mean(sums)) - x.response_data("advantages")
     sizes = groups.sizes.astype(sums.dtype)
+    # K / (K - 1): the aggregation divides by K.
     scale = jnp.where(sizes > 1, sizes / jnp.maximum(sizes - 1, 1), 0)
     return response_contribution(x, scale * residual**2 / 2, scale * beta * residual)
 
@@ -136,6 +139,7 @@ def _preferences(
 
     def compare(state):
         apart, pairs, values, derivatives = state
+        # `roll` wraps around: pairs of the end with the beginning are left out by `after > index`.
         after = jnp.roll(index, -apart)
         together = (after > index) & (segments == segments[after]) & live & live[after]
         side = jnp.where(together, jnp.sign(rewards - rewards[after]), 0)
@@ -143,12 +147,14 @@ def _preferences(
         value, slope = (jnp.where(side != 0, f(gap), 0) for f in (loss, derivative))
         first = jnp.where(side > 0, value, 0)
         second = jnp.where(side < 0, value, 0)
+        # A pair counts once, at the response that was preferred.
         values += first + jnp.roll(second, apart)
         derivatives += side * slope - jnp.roll(side * slope, apart)
         return apart + 1, pairs + jnp.sum(side != 0), values, derivatives
 
     largest = jnp.max(Groups(segments, live).sizes, initial=0)
     nothing = jnp.zeros_like(moved)
+    # jax has no reverse-mode derivative of a while_loop; none is needed, as it is stated.
     _, pairs, values, derivatives = jax.lax.while_loop(
         lambda state: state[0] < largest, compare, (1, jnp.array(0), nothing, nothing)
     )

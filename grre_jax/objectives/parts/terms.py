@@ -73,6 +73,7 @@ def _clipped_between(
     """
     advantages = x.advantages
     ratio = level_ratio(x)
+    # The minimum of the two products is rho A exactly where the one-side mask passes.
     reached = jnp.where(unclipped, ratio, jnp.clip(ratio, low, high))
     reached = jnp.where(advantages < 0, jnp.minimum(reached, cap), reached)
     unclipped &= (advantages >= 0) | (ratio <= cap)
@@ -90,6 +91,7 @@ def ppo(x: LossInputs) -> Contribution:
 
     GSPO's value is a function of its response's s alone.
     """
+    # The factor of one token (a correction) acts on all tokens that share its ratio.
     return _clipped(x)._replace(whole_response=x.objective.level.of_response)
 
 
@@ -214,6 +216,7 @@ def soft_gate(x: LossInputs) -> Contribution:
     tau = jnp.where(x.advantages > 0, n["tau_positive"], n["tau_negative"])
     moved = level_ratio(x)
     opened = jax.nn.sigmoid(tau * (moved - 1))
+    # 1 - opened, without the rounding to 0 where the gate is open.
     closed = jax.nn.sigmoid(-tau * (moved - 1))
     value = -x.advantages * 4 / tau * opened
     return Contribution(value, -x.advantages * 4 * opened * closed * moved, unmasked(x))
@@ -235,6 +238,7 @@ def geometric_mean(x: LossInputs) -> Contribution:
     low = -x.hyperparameters["log_epsilon_low"]
     high = x.hyperparameters["log_epsilon_high"]
     unclipped = within_bounds(moved, advantages, low, high)
+    # At A = 0 the sign in the formula is 0.
     clipped = jnp.where(advantages == 0, 0, jnp.where(unclipped, moved, jnp.clip(moved, low, high)))
     exponent, limited = limit_log_ratio(x.mean_over_response(clipped))
     value = -advantages * jnp.exp(exponent)
@@ -256,6 +260,7 @@ def _covariance_threshold(x: LossInputs) -> dict[str, Array]:
     mean_advantage, mean_logprob = (
         jnp.sum(jnp.where(x.mask, values, 0)) / tokens for values in (x.advantages, x.logprobs)
     )
+    # What the clip stops already would take the places of tokens that have a gradient.
     candidate = x.mask & x.objective.mask(x)
     varying = (x.advantages - mean_advantage) * (x.logprobs - mean_logprob)
     descending = -jnp.sort(-jnp.where(candidate, varying, -jnp.inf))
@@ -265,7 +270,7 @@ def _covariance_threshold(x: LossInputs) -> dict[str, Array]:
     # Tokens that tie for the last place are all left out, unless they tie for the first: then they
     # are chosen, if they vary with the advantage at all. The threshold lies halfway to the next
     # below, so that rounding in another split of the batch chooses no other token.
-    first_out = jnp.append(descending, -jnp.inf)[chosen]
+    first_out = jnp.append(descending, -jnp.inf)[chosen]  # all candidates may be chosen
     above = jnp.min(jnp.where(candidate & (varying > first_out), varying, jnp.inf), initial=jnp.inf)
     last_in = jnp.where(jnp.isfinite(above) | (first_out <= 0), above, first_out)
     below = jnp.max(jnp.where(candidate & (varying < last_in), varying, -jnp.inf), initial=-jnp.inf)
@@ -307,6 +312,7 @@ def covariance_clipped(x: LossInputs) -> Contribution:
     that a step is a function of its batch.
     """
     ppo = _clipped(x)
+    # Where the clip acts the gradient is 0 anyway: the value stays.
     kept = ~(_highest_covariance(x) & ppo.unclipped)
     return Contribution(ppo.value * kept, ppo.dloss_dlogprob * kept, ppo.unclipped & kept)
 
@@ -336,6 +342,7 @@ def _expert_mix(x: LossInputs, phi: Tokens) -> Contribution:
     own = _clipped(x)
     value = jnp.where(x.expert, -weight * phi * x.logprobs, (1 - weight) * own.value)
     derivative = jnp.where(x.expert, -weight * phi, (1 - weight) * own.dloss_dlogprob)
+    # No mask on an expert's tokens: imitation is not clipped.
     return Contribution(value, derivative, own.unclipped | x.expert)
 
 

@@ -106,6 +106,7 @@ def fitting(
         capacity: bytes of a device that can be used; of this machine's if None.
     """
     if capacity is None:
+        # In MiB, since the processes exchange int32; the least, so that all make the same calls.
         capacity = USABLE * 2**20 * processes.gather_ints((device_bytes() or 0) >> 20).min()
     if not capacity:
         return ROWS_WITHOUT_LIMIT
@@ -125,6 +126,7 @@ def fitting(
     # Of a model with low-rank terms the copies of its other parameters are one.
     copies = 1 if build.lora_config(config.model) else STATE_COPIES
     size = model.parameters_on(expert) * build.dtypes(config.model)[0].itemsize * copies
+    # The axes data and sequence do not cut parameters.
     free = capacity - size / (mesh.shape["fsdp"] * tensor) - read
     return fitting_rows(free, row, settings.group_size)
 

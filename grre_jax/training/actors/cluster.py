@@ -58,6 +58,7 @@ class Worker:
         # On all devices that Ray gave the process.
         self._parts = build.build(dataclasses.replace(config, mesh=MeshConfig()))
         self._parts.use_judges(judges)
+        # An explorer takes no steps: its state has no moments.
         graph, state = states.create(self._parts.model, optax.identity(), self._parts.mesh)
         self._explorer = make_explorer(self._parts, graph)
         self._layout = jax.tree.map(lambda array: array.sharding, state.params)
@@ -114,6 +115,7 @@ class Explorers:
             num_cpus=needed.cpus,
             num_gpus=needed.accelerators,
             resources=needed.resources,
+            # Ray's -1 is without a limit: nodes may be lost any number of times.
             max_restarts=-1,
             # Not in the placement group of a learner that Ray started.
             scheduling_strategy="DEFAULT",
@@ -176,6 +178,7 @@ class Explorers:
 
     def close(self) -> None:
         """Ends the explorers; open calls are cancelled."""
+        # First, so that the threads do not take the end of an actor for a loss.
         self._fail(CancelledError())
         for actor in self._actors:
             self._ray.kill(actor)
@@ -201,14 +204,17 @@ class Explorers:
                     records = self._ray.get(actor.sample.remote(*call.arguments))
                     self._end(call, list(map(encoding.decode, records)), number)
             except errors.RayTaskError as error:
+                # Raised by the code of the explorer, which would raise it again after a restart.
                 self._fail(error.cause)
             except errors.RayError as error:  # the explorer, its node or its result is gone
                 if getattr(error, "actor_init_failed", False):
                     self._fail(DataError(f"an explorer cannot start: {error}"))
                 elif not self._error:
                     _log.warning("an explorer was lost; Ray restarts it")
+                # What Ray starts in its place is compared with the learner again.
                 ready = False
                 if call:
+                    # Another explorer may take it, or this one once it is restarted.
                     call.samplers -= 1
             except Exception as error:
                 self._fail(error)
@@ -227,6 +233,7 @@ class Explorers:
                 self._changed.wait(POLL_SECONDS)
                 self._amounts[f"time_idle_explorer_{number}"] += time.monotonic() - begun
                 return None
+            # Calls that nobody samples first, in their order: `min` takes the first of equals.
             call = min(due, key=lambda call: call.samplers)
             call.samplers += 1
             call.begun = time.monotonic()
@@ -237,6 +244,7 @@ class Explorers:
         tokens = sum(len(group.tokens) for group in groups)
         with self._changed:
             self._amounts[f"tokens_per_second_explorer_{number}"] += tokens
+            # Of a call that was repeated the second result is dropped: both are the same.
             if call in self._calls:
                 self._calls.remove(call)
                 self._seconds.append(time.monotonic() - call.begun)

@@ -99,6 +99,7 @@ class Explorer:
     watch: Stopwatch = dataclasses.field(default_factory=Stopwatch)
 
     def __post_init__(self) -> None:
+        # One thread: calls are judged in the order in which they are drawn.
         self._verifier = ThreadPoolExecutor(1, thread_name_prefix="verifier")
         self._waiting: collections.deque[Future[list[Group]]] = collections.deque()
 
@@ -159,6 +160,7 @@ class Explorer:
         parts = processes.records([encoding.encode(group) for group in groups])
         groups = [encoding.decode(data) for part in parts for data in part]
         order = {position: i for i, position in enumerate(positions)}
+        # The processes record interleaved rows (`processes.own_rows`).
         return sorted(groups, key=lambda group: order[group.position])
 
     def policy(self, params: Any) -> sampling.Weights:
@@ -169,6 +171,7 @@ class Explorer:
         """
         with self.watch("weights"), meshes.use(self.mesh):
             model = nnx.merge(self.graph, params)
+            # Else the seconds of preparing would count as those of sampling.
             return jax.block_until_ready(sampling.prepared(model))
 
     def sample(
@@ -198,6 +201,8 @@ class Explorer:
         call = Asked(questions, list(positions), version, attempt)
         with self.watch("sampling"):
             if is_environment(self.task):
+                # Rewards come with the turns: once trajectories are sampled, nothing is left to
+                # verify.
                 judged: Future[list[Group]] = Future()
                 judged.set_result(self._play(policy, call))
                 return judged
@@ -270,6 +275,7 @@ class Explorer:
         if most := getattr(self.task, "most_environments", 0):
             if most < devices:
                 raise ConfigError("task.most_environments", f"at least {devices} devices", most)
+            # One environment a slot, and as many slots on every device.
             slots = min(slots, most // devices * devices)
             rows = min(rows, slots)
         found: dict[int, list] = {position: [None] * len(samples) for position in prompts}
@@ -293,6 +299,7 @@ class Explorer:
                 prompt_tokens=config.max_prompt_tokens,
             ):
                 found[trajectory.address.position][trajectory.sample] = trajectory
+                # Its environment does not know that a limit ended the trajectory.
                 if trajectory.reason != "done":
                     self.play.end(trajectory)
         return found
@@ -315,6 +322,8 @@ class Explorer:
         groups = []
         for i, words, verdicts in zip(own, texts, self.judge(asked), strict=True):
             question = questions[i]
+            # [samples, tokens]; an array indexed by it has the completions one behind the other,
+            # unpadded.
             keep = np.arange(host.tokens.shape[-1]) < host.lengths[i][:, None]
             routes = None
             if host.routes is not None:

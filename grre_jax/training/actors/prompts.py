@@ -43,6 +43,8 @@ def fitting_questions(
     for position, question in zip(positions, questions(task, positions), strict=True):
         candidate = position
         while len(tokenizer.encode_prompt(question)) > limit:
+            # Whether or not the next position has this question too: positions do not depend on
+            # each other.
             candidate += 1
             if candidate == position + MOST_SKIPPED:
                 raise DataError(

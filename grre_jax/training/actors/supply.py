@@ -88,6 +88,7 @@ class Supply:
         self._together = processes.many() and not self.apart  # the processes sample together
         self._threads = ThreadPoolExecutor(VERSIONS_AT_ONCE)  # each hands out a version's calls
         self._sealer = ThreadPoolExecutor(writers)
+        # A rollout folder has one writer at a time, and there may be several threads.
         self._sealing = threading.Lock()
         self._open: set[Future] = set()  # what `_wait` waits for
         self._asked: list[Future] = []  # versions of the threads
@@ -116,6 +117,7 @@ class Supply:
         self._begun = True
         for version in sorted({step, *earlier}):
             missing = self.own.unsampled(version, since=step)
+            # Publishing a policy takes all processes, so they all go by the count of the first.
             count = int(processes.gather_ints(len(missing))[0])
             if not count:
                 continue
@@ -129,6 +131,8 @@ class Supply:
             return not self.own.missing(step)
 
         self._wait(sealed, between)
+        # The first process has seen them sealed; a shared file system may show them later to
+        # others.
         if self.apart and processes.many():
             refresh_until(self.reader, sealed)
         bar.phase("")
@@ -176,6 +180,7 @@ class Supply:
         done = False
         while self._open and not done:
             done = until()
+            # What has ended is looked at even if the condition holds, so that its error is raised.
             ended, _ = wait(self._open, 0 if done else PAUSE, FIRST_COMPLETED)
             self._open -= ended
             for work in ended:
@@ -236,6 +241,7 @@ class Supply:
                 policy_version=policy.version,
                 metadata=policy.metadata,
             )
+            # The learner takes them from memory, in place of decoding what was just written.
             self.reader.keep(name, groups)
             if not self._together:  # they look at the folder together
                 self.reader.refresh()
@@ -250,6 +256,7 @@ class Supply:
         positions = config.schedule.sampled(version, config.training.steps)
         size = call_of(config.sampling, len(positions)).prompts
         wanted = {*config.schedule.sampled(version, config.training.steps, since)}
+        # All positions are cut before calls are chosen, so that a resumed run makes the same calls.
         calls = [call for call in calls_of(positions, size) if not wanted.isdisjoint(call)]
         self._sampled.add(version)
         if not self.apart:
@@ -275,7 +282,9 @@ class Supply:
         full = jax.block_until_ready(self.parts.full(params))  # of a step that still computes
         with self.watch("weights"):
             digest = integrity.digest(full)
+        # Explorers on a cluster have the frozen parameters.
         weights = processes.fetch(params) if self.apart else full
+        # Processes without explorers take part in the gathering above alone.
         follows = self.apart and not processes.is_first()
         checkpoint = f"checkpoints/{version}" if version in self.checkpoints.steps else ""
         return Policy(
@@ -386,8 +395,10 @@ class NewestSupply(Supply):
         reuse = config.regime.reuse
         for ahead in range(step // reuse * reuse, steps, reuse):
             window = config.regime.window(ahead, steps)
+            # Windows of later batches begin no earlier: none of them may have this policy yet.
             if step < window.start:
                 return
+            # Training on the batch has begun: it was complete by then.
             if step not in window:
                 continue
             missing = {*self.own.missing(ahead)}
@@ -428,6 +439,7 @@ def refresh_until(reader: rollouts.RolloutReader, complete: Callable[[], bool]) 
     """
     end = time.monotonic() + SHARED_FOLDER_SECONDS
     while not processes.gather_ints(int(complete())).all():
+        # By agreement, since clocks differ: one that raised alone would leave the others waiting.
         if processes.gather_ints(int(time.monotonic() > end)).any():
             raise DataError(
                 f"the processes do not see the same groups in {reader.folder}: the run folder must"
@@ -451,6 +463,7 @@ def refuse_lost(config: Config, former: int) -> None:
     """
     folder = config.folder / "rollouts"
     saved = listed(config.folder / "checkpoints")
+    # A run that goes on from step 0 makes all later policies again.
     if not saved or not saved[-1]:
         return
     folder.mkdir(exist_ok=True)

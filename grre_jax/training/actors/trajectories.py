@@ -86,6 +86,7 @@ class Play:
         begun = None
         tokens = None
         if not isinstance(opening, Failure):
+            # An environment that is made again must begin with the same prompt.
             begun = fingerprint(opening.messages)
             tokens = opening_tokens(self.tokenizer, opening, self._separator)
             if len(tokens) > limit:
@@ -104,6 +105,7 @@ class Play:
         played = self._played[address.position, sample]
         done = Future()
         ended = tokens[-1] in self.tokenizer.eos_ids
+        # `ended` counts as 0 or 1: the token that ends the turn is not part of its text.
         text = self.stops(self.tokenizer.decode(tokens[: len(tokens) - ended]))
 
         def answered(future: Future[Reply | Failure]) -> None:
@@ -112,6 +114,7 @@ class Play:
             except BaseException as error:  # raised where the trajectories are sampled
                 done.set_exception(error)
 
+        # A copy of all that went before, by which a lost environment is made again; the list grows.
         self.runner.step(played.trace, list(played.before), text).add_done_callback(answered)
         return done
 
@@ -162,6 +165,7 @@ class Play:
             observation = self.respond(address, 0, turn, written).result()
             if observation is None:
                 break
+            # No turn follows the last observation, so that it is left out.
             if turn + 1 < len(turns):
                 tokens += observation.tokens
                 mask += [False] * len(observation.tokens)
@@ -196,8 +200,11 @@ class Play:
                 self.tokenizer.decode(trajectory.tokens[start:end])
                 for start, end in itertools.pairwise(ends)
             ]
+            # Decoded by turn, so that the offsets in characters below are those of the tokens'
+            # turns.
             texts.append("".join(pieces))
             characters += itertools.accumulate(map(len, pieces[:-1]))
+            # A turn that a limit cut, or in which the environment failed, has no reply.
             without_reply = len(trajectory.turns) - len(played.replies)
             turn_rewards += [reply.reward for reply in played.replies] + [0.0] * without_reply
         return {

@@ -42,6 +42,7 @@ class _Needed:
 def _preserved(config: CheckpointConfig, needed: Callable[[int], bool] | None) -> Any:
     """Returns the preservation policy for Orbax."""
     kinds = ocp.training.preservation_policies
+    # Step 0 is the policy of offline data and of the KL to the start.
     policies = [kinds.LatestN(config.keep), kinds.CustomSteps([0])]
     if needed:
         policies.append(_Needed(needed))
@@ -49,6 +50,7 @@ def _preserved(config: CheckpointConfig, needed: Callable[[int], bool] | None) -
         best = kinds.BestN(
             get_metric_fn=operator.itemgetter(config.best_metric),
             n=config.best,
+            # True, the default, would keep every checkpoint without an evaluation.
             keep_checkpoints_without_metrics=False,
         )
         policies.append(best)
@@ -84,6 +86,7 @@ class Checkpoints:
             self._checkpointer = ocp.training.Checkpointer(
                 self.folder,
                 preservation_policy=_preserved(config or CheckpointConfig(), needed),
+                # Every save that is asked for: the run itself decides when.
                 save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
                 cleanup_tmp_directories=not read_only,
             )
@@ -308,6 +311,7 @@ def quiet() -> Iterator[None]:
     """
     logger = logging.getLogger("asyncio")
     disabled = logger.disabled
+    # Not undone after an error, as the other tasks log later, when they are collected.
     logger.disabled = True
     yield
     logger.disabled = disabled

@@ -46,6 +46,7 @@ def abstract(tree: Any) -> Any:
     def one(x):
         whole = x.sharding
         if isinstance(whole, NamedSharding):
+            # Two numbers, whole on every device however the array is cut.
             whole = NamedSharding(whole.mesh, PartitionSpec())
         return jax.ShapeDtypeStruct((2,), jnp.uint32, sharding=whole)
 
@@ -88,4 +89,5 @@ def checked(loaded: dict[str, Any]) -> dict[str, Any]:
 def _sum(x: jax.Array) -> jax.Array:
     bits = jax.lax.bitcast_convert_type(x, UNSIGNED[x.dtype.itemsize])
     kind = jnp.uint32(zlib.crc32(str(x.dtype).encode()))
+    # Unsigned sums wrap around, which is the modulus: the order of the elements does not matter.
     return jnp.stack([bits.astype(jnp.uint32).sum(dtype=jnp.uint32), kind])

@@ -77,6 +77,7 @@ class Chooser:
         picks: list[Pick] = []
         if self.own:
             source = self.own.source
+            # The version is that of the data set: with regime.newest the schedule does not know it.
             picks += [Pick(source, i, step - source.version(i)) for i in self.own.groups(step)]
         for stream in self.stored:
             picks += stream.picks(step)

@@ -146,9 +146,12 @@ class BatchShape:
                 f" completion of {new_tokens} tokens: raise training.pack_length or lower the"
                 " limits"
             )
+        # Of groups of the largest size a row takes `whole`, or one of them fills rows of its own.
         whole = pack_length // group_tokens
         total_rows = math.ceil(groups / whole) if whole else groups * math.ceil(samples / per_row)
+        # More rows than a step can fill would be computed empty.
         rows = min(rows or total_rows, total_rows)
+        # A sharding cuts the rows evenly over the devices.
         rows = math.ceil(rows / devices) * devices
         micro_batches = math.ceil(total_rows / rows)
         return cls(groups * samples, pack_length, rows, micro_batches, share_prompts, turns)
@@ -216,6 +219,7 @@ def pack(
     }
     prefix_ids = tokens.pop("prefix_ids")
     return PackedBatch(
+        # None, not zeros: attention is then traced without the term of prefixes.
         prefix_ids=prefix_ids if shape.share_prompts else None,
         old_logprobs=tokens.pop("behavior_logprobs", None),
         **tokens,
@@ -239,6 +243,7 @@ def _routes(group: Group, routes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarr
             f" {len(group.routes)} numbers: sample with sampling.record_routes, by a model of the"
             " same shape"
         )
+    # Stored flat: of [tokens, layers, k], the prompt's tokens before the completions'.
     return np.split(group.routes.reshape(size, *routes), [prompt])
 
 
@@ -267,6 +272,7 @@ def _turn_rewards(
                 f"group {group.group_id} has a completion of {counts.max()} turns, over"
                 f" sampling.max_turns = {shape.turns}: raise the limit"
             )
+        # Stored without padding: turn after turn, completion after completion.
         for row in np.split(rewards, np.cumsum(counts)[:-1]):
             found[first, : len(row)] = row
             first += 1
@@ -288,6 +294,7 @@ def _staleness(
         if len(group.token_versions) and not (group.token_versions < 0).any():
             # The mean over the sampled tokens, which have versions of their own.
             starts = group.offsets[:-1]
+            # `reduceat` needs spans that are not empty: every response has a token (`pack`).
             sums = np.add.reduceat(group.token_versions * group.mask, starts)
             versions = sums / np.maximum(np.add.reduceat(group.mask, starts, dtype=np.int64), 1)
         if (versions < 0).any():
@@ -327,9 +334,11 @@ def packed_rows(
     names = ("tokens", "positions", "segment_ids", "prefix_ids", "response_ids")
     packed = {name: np.zeros(shape, np.int32) for name in (*names, *("turns",) * turns)}
     packed["mask"] = np.zeros(shape, bool)
+    # Padding is its own source, so that every source is an index within the row.
     packed["sources"] = np.tile(np.arange(filling.length, dtype=np.int32), (shape[0], 1))
     packed |= {name: np.zeros(shape, np.float32) for name in carried}
     if routes:
+        # Where no experts are recorded the router chooses.
         packed["routes"] = np.full((*shape, *routes), UNKNOWN, np.uint16)
     segments = [0] * shape[0]
     response = 0
@@ -355,18 +364,22 @@ def packed_rows(
                 rows["routes"][own] = of_prompt
             for k in taken:
                 own = slice(own.stop, own.stop + lengths[k])
+                # A completion that shares its prompt is a segment of its own, else it continues the
+                # prompt's.
                 segments[row] += filling.share
                 for name, values in of_tokens.items():
                     if values is not None:
                         rows[name][own] = values[offsets[k] : offsets[k + 1]]
                 for number, (first, last) in enumerate(group.turns(k) if turns else ()):
                     rows["turns"][own][first:last] = number
+                # Counted from the prompt's end, as if no other completion were in the row.
                 rows["positions"][own] = np.arange(prompt, prompt + lengths[k])
                 rows["segment_ids"][own] = segments[row]
                 rows["prefix_ids"][own] = prefix
                 rows["response_ids"][own] = response + k
                 # A token is predicted at the one before it: the first one at the prompt's end.
                 rows["sources"][own] -= 1
+                # Without a prompt `end` may be 0: the remainder keeps the index within the row.
                 rows["sources"][own.start] = (end - 1) % filling.length
         response += len(lengths)
     return packed
@@ -429,12 +442,15 @@ class Filling:
         whole = prompt + sum(lengths[k] for k in wanted)
         largest = int(room.max(initial=-1))
         if largest >= whole:
+            # Best fit: the row with the least room that suffices; others keep theirs for longer
+            # groups.
             fits = np.flatnonzero(room >= whole)
             return int(fits[room[fits].argmin()]), wanted
         last = self._open == len(self.used)
         # A second copy of the prompt is worth what it fills, if that is as much as the copy takes.
         if largest > prompt and (last or largest >= 2 * prompt):
             taken = _fitting(wanted, lengths, largest - prompt)
+            # Without a row to open, any part that fits is taken: the alternative is an error.
             if taken and (last or sum(lengths[k] for k in taken) >= prompt):
                 return int(room.argmax()), taken
         if last:

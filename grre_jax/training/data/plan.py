@@ -97,7 +97,9 @@ class Regime(Record):
         """
         if self.offline:
             return 0
+        # A batch is sampled once, before the first of the steps that train on it.
         newest = max(step // self.reuse * self.reuse - self.sync_offset - self.staleness, 0)
+        # The sampler keeps its weights until the next multiple of sync_interval.
         return newest // self.sync_interval * self.sync_interval
 
     def oldest(self, steps: int) -> int:
@@ -129,9 +131,11 @@ class Regime(Record):
         """
         if self.offline:
             return range(0, steps, self.reuse) if version == 0 else range(0)
+        # The sampler never has the weights of this version.
         if version % self.sync_interval:
             return range(0)
         ahead = self.sync_offset + self.staleness
+        # As `version` ends at 0, the initial policy samples the first `ahead` steps' batches too.
         first = 0 if version == 0 else version + ahead
         first = -(-first // self.reuse) * self.reuse
         return range(first, min(version + self.sync_interval + ahead, steps), self.reuse)
@@ -215,6 +219,7 @@ class Schedule:
         if replayed >= groups:
             domain = f"less, for a fresh group among {groups} a step"
             raise ConfigError("regime.replay_ratio", domain, regime.replay_ratio)
+        # Replay draws without replacement, so the window must hold as many groups as a step draws.
         if regime.replay_window and regime.replay_window * self.fresh_per_batch < replayed:
             domain = f"batches of at least the {replayed} groups that a step replays"
             raise ConfigError("regime.replay_window", domain, regime.replay_window)
@@ -231,6 +236,7 @@ class Schedule:
 
     def positions(self, batch: int) -> range:
         """Returns the positions of a batch."""
+        # There is nothing to replay yet, so that the first batch fills its step alone.
         if batch == 0:
             return range(self.prompts_per_step)
         start = self.prompts_per_step + (batch - 1) * self.fresh_per_batch
@@ -238,6 +244,7 @@ class Schedule:
 
     def batch_of(self, position: int) -> int:
         """Returns the batch that a position belongs to."""
+        # In the first batch, which is larger than the others, the quotient may be below -1.
         return max(0, 1 + (position - self.prompts_per_step) // self.fresh_per_batch)
 
     def sampled(self, version: int, steps: int, since: int = 0) -> list[int]:
@@ -246,6 +253,7 @@ class Schedule:
         """
         batches = self.regime.batches(version, steps)
         reuse = self.regime.reuse
+        # A batch is needed until the last step that trains on it, which the run's end may cut off.
         needed = (first // reuse for first in batches if min(first + reuse, steps) > since)
         return [position for batch in needed for position in self.positions(batch)]
 
@@ -268,6 +276,8 @@ class Schedule:
             too_old = step - self.max_staleness - 1
             young = bisect_right(range(batch), too_old, key=self._version)
             oldest = max(oldest, young)
+        # Batches follow each other in the stream, so those of the window are one range of
+        # positions.
         pool = range(self.positions(oldest).start, self.positions(batch).start)
         key = random_streams.purpose_key(self.seed, Purpose.REPLAY)
         drawn = _without_replacement(key, step, len(pool), count)
@@ -281,14 +291,17 @@ def _without_replacement(key: random_streams.Key, step: int, size: int, count: i
     """Draws `count` of the numbers below `size` (all, if there are fewer), every subset equally
     likely (Floyd's algorithm: Bentley, Floyd, "A sample of brilliance", 1987).
     """
+    # Young enough groups may be fewer than a step replays (max_staleness).
     count = min(count, size)
     high, low = random_streams.fold_in(
         random_streams.fold_in(key, random_streams.address(step)), np.arange(count, dtype=np.uint32)
     )
+    # With 64 bits the bias of the remainder below, at most size / 2**64, does not matter.
     bits = (high.astype(np.uint64) << np.uint64(32)) | low
     chosen: set[int] = set()
     for draw, last in zip(bits.tolist(), range(size - count, size), strict=True):
         number = draw % (last + 1)
+        # `last` is not drawn yet: all earlier draws are below it.
         chosen.add(last if number in chosen else number)
     return chosen
 
@@ -325,6 +338,7 @@ def settle(source: Any, position: int, version: int, rounds: int) -> tuple[int |
         refill = refill_position(position, round_)
         index = source.reader.find(refill, version)
         if index is None:
+            # Whether a later round is needed depends on the rewards of this one.
             return None, refill
         if not rounds or source.has_reward_variance(index):
             return index, None
@@ -401,6 +415,7 @@ class Samples:
         if not self.schedule.regime.newest:
             return settle(self.source, position, version, self.rounds)
         allowed = self.schedule.regime.window(step, self.steps)
+        # In the order of sealing, so that a group which was trained on stays the one that is found.
         for index in self.source.reader.index.get(position, ()):
             if self.source.version(index) in allowed:
                 return index, None

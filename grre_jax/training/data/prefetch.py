@@ -96,6 +96,8 @@ def place(
     cut = meshes.rows(mesh, axis=1)
     whole = meshes.replicated(mesh)
     arrays, structure = jax.tree.flatten(batch)
+    # Arrays of tokens are [micro-batches, rows, row tokens, ...], those of responses have fewer
+    # axes.
     placed = [processes.put(x, cut if x.ndim >= 3 else whole) for x in arrays]
     return jax.tree.unflatten(structure, placed)
 
@@ -136,6 +138,7 @@ class Prefetcher:
         """Waits until nothing runs in the background: what the thread reads may then change."""
         _, made = self._begun
         if made:
+            # Waits without raising: an error is raised where its step is taken, if it ever is.
             made.exception()
 
     def take(self, step: int) -> Prepared:

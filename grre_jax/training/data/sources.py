@@ -78,6 +78,7 @@ class Source:
     def has_reward_variance(self, index: int) -> bool:
         """True if the rewards of a group differ. The group is read once."""
         if index not in self._signals:
+            # A sealed group never changes.
             self._signals[index] = self.reader[index].has_reward_variance
         return self._signals[index]
 
@@ -114,6 +115,7 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
             ) from error
     found = {}
     paths = (config.data.path, *(entry.path for entry in config.data.entries))
+    # Not a set, whose order differs between processes: each path is one exchange among them.
     for path in dict.fromkeys(filter(None, paths)):
         reader = rollouts.read(path)
         count = counts.get(path, len(reader.datasets))
@@ -123,6 +125,7 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
                 f" began with, got {len(reader.datasets)}: restore it, or start the run again with"
                 " --overwrite"
             )
+        # Others may seal meanwhile: what the process that looked first found is there for all.
         found[path] = reader.first(int(processes.gather_ints(count).min()))
     return found
 
@@ -166,6 +169,7 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
     kept: list[tuple[int, int, bool]] = []
     for index in range(len(source.reader)):
         group = source.group(index)
+        # -1, unknown, if the version of any completion is.
         version = int(group.policy_version.min())
         with_logprobs &= group.behavior_logprobs is not None
         # The manifest names no version for a data set of several.
@@ -177,11 +181,13 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
             dropped["a missing verdict"] += 1
             continue
         signal = group.has_reward_variance or is_expert_demonstration(group, parts.objective)
+        # Returns of single turns may differ where the rewards of whole trajectories are equal.
         signal |= bool(parts.objective.returns and len(group.turn_counts))
         if data.drop_zero_variance and not signal:
             dropped["data.drop_zero_variance"] += 1
             continue
         where = f"group {group.group_id} of {folder}"
+        # On a device, an index out of the embedding's range raises nothing.
         largest = max(group.tokens.max(initial=0), group.prompt_tokens.max(initial=0))
         if largest >= parts.tokenizer.vocab_size:
             raise DataError(
@@ -207,6 +213,7 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
             folder,
             sum(not trained_on.isdisjoint(own) for own in held_out),
         )
+    # After the loop, since any group may have the newest version.
     groups = [
         index
         for version, index, ageless in kept
@@ -258,6 +265,7 @@ def check_group(objective: Objective, temperature: float, group: Group, where: s
         )
     if group.sampling_logprobs is None:
         return
+    # What truncation keeps gains probability, so the full vocabulary's log-prob is never above.
     over = (group.behavior_logprobs - group.sampling_logprobs)[group.mask != 0].max(initial=0)
     if over > ROUNDING:
         raise DataError(
@@ -275,6 +283,7 @@ def _held_out(config: Config, task: Task) -> list[set[str]]:
     if evaluation.allow_contaminated or not evaluation.questions:
         return []
     questions = task.evaluation(evaluation.questions)
+    # Without "", which would be found in every group that lacks an id or a prompt.
     return [{question.question_id, question.prompt} - {""} for question in questions]
 
 

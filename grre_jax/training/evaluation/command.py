@@ -119,6 +119,7 @@ def _overridden(
     """Returns a configuration with overrides, which may be of some fields alone."""
     result = override(config, overrides)
     changed = differences(dataclasses.asdict(config), dataclasses.asdict(result))
+    # The path of the model is an argument of the command, and no override.
     other = [name for name in changed if not name.startswith(fields) or name == "model.path"]
     if other:
         raise UsageError(

@@ -93,6 +93,7 @@ def answer(
     """
 
     def groups(explorer: Explorer) -> list[Group]:
+        # The attempt is part of the draws' address: each step's evaluation draws anew.
         return explorer.groups(
             params, questions, range(len(questions)), policy_version=step, attempt=step
         )
@@ -133,6 +134,7 @@ def figures(
         Intervals are over completions, given the questions. All but the greedy figures and
         verify_failures are of the sampled completions alone.
     """
+    # In float64, in which a mean over many float32 rewards keeps its digits.
     rewards = np.concatenate([g.judged_rewards for g in sampled]).astype(np.float64)
     result: dict[str, float] = {}
     known = None
@@ -149,6 +151,7 @@ def figures(
         start = np.concatenate(score_groups(explorer.graph, start_params, sampled, explorer.mesh))
         log_ratio = start - np.concatenate([g.policy_logprobs for g in sampled])  # log start/policy
         log_ratio = log_ratio[generated]
+        # Schulman's k3, r - 1 - log r with r = start/policy: unbiased, and never negative.
         result["kl_to_start"] = float(np.mean(np.expm1(log_ratio) - log_ratio))
     result |= _greedy_figures(greedy, known is not None)
     return result | failure_scalars(sampled if greedy is sampled else [*sampled, *greedy])

@@ -38,6 +38,7 @@ def majority(answers: Sequence[Hashable | None]) -> int | None:
             vote.
     """
     votes = collections.Counter(answer for answer in answers if answer is not None)
+    # A Counter returns equally frequent ones in the order in which they were first seen.
     return answers.index(votes.most_common(1)[0][0]) if votes else None
 
 
