@@ -284,7 +284,6 @@ def policy_loss(
     # A built-in term states its derivative, so that JAX derives none of its exponentials.
     constants = replace(x, logprobs=jax.lax.stop_gradient(x.logprobs))
     term = objective.term
-    contribution = differentiated(term, x) if term.differentiated else term(constants)
     factor, limited, metrics = _factor(objective, x)
     # Penalties get `x` itself: most are differentiated as they are written.
     of_tokens = (part(x) for part in objective.penalties if not part.of_responses)
@@ -299,10 +298,15 @@ def policy_loss(
     scale = jax.lax.stop_gradient(scale)
     token_scale = x.at_tokens(scale)
     penalty = jnp.sum(token_scale * token_penalty) + jnp.sum(scale * response_penalty)
-    # Each of the response's n values depends on this token by 1/n of the stated derivative, and has
-    # the factor of its own token.
-    of_gradient = x.mean_over_response(factor) if contribution.whole_response else factor
-    dloss_dlogprob = of_gradient * contribution.dloss_dlogprob
+    if term.differentiated:
+        contribution = differentiated(term, x, jax.lax.stop_gradient(factor))
+        dloss_dlogprob = contribution.dloss_dlogprob
+    else:
+        contribution = term(constants)
+        # Each of the response's n values depends on this token by 1/n of the stated derivative, and
+        # has the factor of its own token.
+        of_gradient = x.mean_over_response(factor) if contribution.whole_response else factor
+        dloss_dlogprob = of_gradient * contribution.dloss_dlogprob
     terms = with_derivative(factor * contribution.value, dloss_dlogprob, x.logprobs)
     loss = jnp.sum(token_scale * terms) + penalty
     if contribution.response_value is not None:

@@ -31,12 +31,14 @@ from grre_jax.objectives.objective import RATIO, Hyperparameter, Objective, Part
 OwnLoss = Callable[..., Tokens]
 
 
-def differentiated(own: Term, x: LossInputs) -> Contribution:
+def differentiated(own: Term, x: LossInputs, factor: Tokens | float = 1.0) -> Contribution:
     """Computes the contribution of a user's loss: its value, and the derivative that jax finds.
 
     Args:
         own: a term of `as_term`.
         x: the batch; only its `logprobs` carry gradient.
+        factor: constants by which the losses of tokens are multiplied; the derivative has them, the
+            value does not.
 
     Raises:
         ValueError: the function does not return one value per token.
@@ -52,8 +54,9 @@ def differentiated(own: Term, x: LossInputs) -> Contribution:
             )
         # Of inputs that are 0 a loss need not be 0, e.g. with a constant added.
         losses = jnp.where(x.mask, losses, 0)
-        # The derivative of the sum: a loss may also depend on the other tokens of its response.
-        return jnp.sum(losses), losses
+        # The derivative of the sum: a loss may also depend on the other tokens of its response,
+        # whose factors are others.
+        return jnp.sum(factor * losses), losses
 
     (_, value), derivative = jax.value_and_grad(total, has_aux=True)(
         jax.lax.stop_gradient(x.logprobs)

@@ -50,6 +50,22 @@ def test_a_loss_of_whole_responses(gradient, assert_close, example):
     assert_close(gradient(own, example), gradient(wide, example), 1e-10)
 
 
+def test_the_gradient_of_whole_responses_is_that_of_the_value_under_a_correction_of_tokens(
+    gradient, example
+):
+    own = objectives.algorithm(sequence, correction="tis", correction_cap=1.4)
+    case = example.replace(prox=example.old + 0.3 * np.sin(np.arange(28.0)).reshape(7, 4))
+    slope, _ = gradient.both(own, case)
+    direction = np.where(case.live, np.random.default_rng(3).normal(size=case.old.shape), 0)
+    shaped = gradient.shaped(own, case)
+    up, down = (
+        gradient.both(own, case.replace(logprobs=case.logprobs + step * direction), shaped)[1]
+        for step in (1e-6, -1e-6)
+    )
+    difference = (up["loss"] - down["loss"]) / 2e-6
+    assert np.sum(slope * direction) == pytest.approx(difference, rel=1e-6)
+
+
 def test_what_it_reads_is_what_it_requires():
     assert objectives.algorithm(clipped).requires == {"old_logprobs"}
     assert objectives.algorithm(needy, weight=1.0).requires == {"ref_logprobs", "staleness"}

@@ -215,7 +215,8 @@ class Explorers:
                 ready = False
                 if call:
                     # Another explorer may take it, or this one once it is restarted.
-                    call.samplers -= 1
+                    with self._changed:
+                        call.samplers -= 1
             except Exception as error:
                 self._fail(error)
 
