@@ -48,6 +48,7 @@ MATRICES = (
 )
 
 # Activations of a block that the backward pass keeps besides its input; None keeps all.
+# Routes are kept by all: computed again, they may be rounded to other experts.
 REMAT: dict[str, tuple[str, ...] | None] = {
     "none": None,
     "projections": (ATTENDED, "qkv", "gate_up", "mid", "routes"),
@@ -569,6 +570,8 @@ class Transformer(nnx.Module):
             return x, jax.tree.map(lambda *xs: jnp.stack(xs), *found)
 
         def both(flags):
+            # None where all layers agree: their flag stays a bool, by which attention can omit the
+            # window.
             return jnp.asarray(flags) if any(flags) and not all(flags) else None
 
         def step(x, inputs):

@@ -48,6 +48,8 @@ class StopStrings:
         start = max(0, searched - TOKENS_PER_CHARACTER * longest - 1)
         tokens = [int(token) for token in tokens[start:]]
 
+        # A stop string stays complete as tokens are added, so bisection finds the token that ends
+        # it.
         def complete(count: int) -> bool:
             return self.cut(self.decode(tokens[:count]))[1] is not None
 
