@@ -267,8 +267,8 @@ def _backward(spans, scale, softcap, residuals, d_out):
         block_q, block_d, block_out = (_block_queries(x, start, span.size) for x in (q, d_out, out))
         block_k = keys[:, :, : span.keys]
         block_v = values[:, :, : span.keys]
-        # The sum over keys of weights * d_weights, which the softmax's gradient subtracts, equals
-        # the product of the output and its gradient: it needs no second pass over the keys.
+        # Equals the sum over keys of weights * d_weights, which the softmax's gradient subtracts
+        # (arXiv 2205.14135).
         delta = block_out.astype(jnp.float32) * block_d.astype(jnp.float32)
         delta = delta.sum(-1, keepdims=True)
         scores = _scores(block_q, block_k, mask, scale, softcap)

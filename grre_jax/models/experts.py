@@ -180,8 +180,8 @@ def mixed(
         y = _mixed(h, chosen - first, weights, matrices, apply, count)
         if gathers:
             y = jax.lax.psum_scatter(y, "expert", scatter_dimension=0, tiled=True)
-        # Along tensor the down projection gives parts of a sum, as the hidden units are cut; so it
-        # does along expert where the tokens are whole.
+        # Parts of sums: along tensor the hidden units are cut, and along expert, where the tokens
+        # are whole, each device adds its own experts.
         rest = tuple(axis for axis in axes if axis != "expert" or not gathers)
         return jax.lax.psum(y, rest) if rest else y
 

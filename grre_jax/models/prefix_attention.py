@@ -219,6 +219,7 @@ def _gradient_kernel(
         d_block = _flat(d_out[...])
         scores = _masked(queries, k[...], by[...], of[...], window[0], softcap)
         weights = jnp.exp(scores - _flat(logsum[...]))
+        # The sum over all keys of weights * d_weights, of which this block has only some.
         delta = _flat(out[...]).astype(jnp.float32) * d_block.astype(jnp.float32)
         d_scores = weights * (_product(d_block, v[...], 1, 1) - delta.sum(-1, keepdims=True))
         d_scores = uncapped_gradient(d_scores, scores, softcap)
@@ -304,7 +305,7 @@ def _forward(q, k, v, by, of, window, softcap, interpret):
     sizes = _sizes(q, k)
     shape = jax.ShapeDtypeStruct
     m = q.shape[2] * sizes[0]
-    # A number per query fills whole lanes on TPU; it is in each of them, for products by `_wide`.
+    # A number per query is stored in all lanes, which a TPU allocates for it in any case.
     scratch = [(m, LANES), (m, LANES), (m, q.shape[-1])]
     inputs = [("queries", q), ("keys", k), ("keys", v), ("by", by), ("of", of)]
     sums = shape((*q.shape[:-1], 1), jnp.float32)
@@ -327,8 +328,8 @@ def _backward(softcap, interpret, residuals, d_out):
     inputs += [("by", by), ("of", of), ("queries", out), ("queries", d_out)]
     inputs += [("queries", logsum[..., None])]
 
-    # Two kernels: each sums the gradient of one block in scratch while it visits the others, so
-    # that neither adds to a block that another step holds.
+    # Two kernels, since gradients of queries sum over blocks of keys and those of keys over blocks
+    # of queries: scratch holds the sums of one block.
     def gradients(name, products, kind, like, scratch, visible):
         kernel = partial(_gradient_kernel, products=products, softcap=softcap)
         results = [(kind, jax.ShapeDtypeStruct(x.shape, x.dtype)) for x in like]

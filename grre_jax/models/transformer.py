@@ -570,7 +570,7 @@ class Transformer(nnx.Module):
             return x, jax.tree.map(lambda *xs: jnp.stack(xs), *found)
 
         def both(flags):
-            # None where all layers agree: their flag stays a bool, by which attention can omit the
+            # None where all layers agree: the flag stays a bool, by which attention can omit a
             # window.
             return jnp.asarray(flags) if any(flags) and not all(flags) else None
 

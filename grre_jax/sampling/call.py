@@ -111,7 +111,7 @@ class SamplerCall:
                 smaller = dataclasses.replace(self.shape, decode_slots=few, prompt_slots=held)
                 self._state = engine.compact_slots(smaller, self._state)
                 self.shape = smaller
-            # The next step would overwrite a column that the longest completion still attends to.
+            # One more step would overwrite a column that the longest completion still attends to.
             if report.generated > self.columns:
                 # Layer by layer, so that only one layer's old and new buffers exist at once.
                 for layer, own in enumerate(self._state.own):

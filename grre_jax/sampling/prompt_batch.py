@@ -106,8 +106,7 @@ def make_prompt_batch(
     counts = np.full(given, group_size, np.int32)
     if prompt_lengths is None:
         prompts, prompt_lengths = pad_prompts(prompts, config=config)
-        # The padding repeats the last prompt, which is valid input, and asks for no completion of
-        # it.
+        # The padding repeats the last prompt, a valid one, and asks for no completion of it.
         fill = -(-bucket(given, 1) // shards) * shards - given
         columns = bucket(prompts.shape[1]) - prompts.shape[1]
         prompts = np.pad(np.pad(prompts, ((0, 0), (0, columns))), ((0, fill), (0, 0)), "edge")

@@ -251,8 +251,7 @@ def _starts(
     for opening, prompt, length in zip(openings, prompts, lengths, strict=True):
         samples = np.array(opening.samples, np.uint32)
         words: random_streams.Key = (root[:1], root[1:])
-        # The order of `prompt_batch.completion_keys`, so that the first turn draws what `sample`
-        # does.
+        # In the order of `completion_keys`, so that the first turn draws what `sample` does.
         for data in (*(random_streams.address(n % 2**32) for n in opening.address), samples):
             words = random_streams.fold_in(words, data)
         keyed = collections.deque(zip(samples.tolist(), np.stack(words, axis=1), strict=True))
@@ -499,8 +498,8 @@ class _Call:
         self._make_room(max(r.filled for r in itertools.chain(*running)) + steps)
         room = ROOM * steps
         shape = (width, self.own[0].tokens)
-        # A call takes `steps` columns of the room in every row, also in those that joined late;
-        # once it is full, all rows are gathered again.
+        # Every step takes a column of the room in all rows; once it is full, all are gathered
+        # again.
         afresh = shape != self.gathered or self.start + steps > room
         if afresh:
             self.gathered = shape
@@ -588,8 +587,7 @@ class _Call:
                         # written over them.
                         del running.tokens[start + kept :]
                 running.scores.append(scores[:count, :, s, i].T)
-                # The prompt's last token and all drawn ones but the last, which no step has
-                # computed.
+                # With the prompt's last token, and without the last drawn one, not yet computed.
                 running.filled = len(running.tokens)
                 if code == RUNNING:
                     shard.rows.append(running)

@@ -319,8 +319,7 @@ def decode(
     *_, caches, integers, scores = jax.lax.while_loop(goes_on, body, carry)
     kept = []
     for held, cache in zip(own, caches, strict=True):
-        # Of all steps, as shapes are static: what the loop did not write lies beyond a row's
-        # tokens.
+        # As many as `steps`, a static size: those not written lie beyond a row's tokens.
         new = [jax.lax.dynamic_slice_in_dim(x, start, steps, axis=1) for x in cache.after(before)]
         kept.append(held.put(rows.slot, rows.filled, *new))
     return kept, caches, *(meshes.constrain(x, "whole") for x in (integers, scores))
