@@ -62,7 +62,7 @@ def attention(
     inputs = (q, k, v, visibility, visibility)
     whole = mesh is None or mesh.shape["sequence"] == 1
     call = functools.partial(_local, whole=whole, window=window, scale=scale, softcap=softcap)
-    # As an argument a bool would be traced, and every layer would compute a window.
+    # As an argument a bool would be traced, and layers without a window would compute one.
     if isinstance(windowed, bool):
         return meshes.mapped(functools.partial(call, windowed=windowed), specs, heads)(*inputs)
     return meshes.mapped(call, (*specs, P()), heads)(*inputs, windowed)

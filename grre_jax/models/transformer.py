@@ -122,7 +122,7 @@ class Block(nnx.Module):
         # Projections that write to the residual stream start smaller, so that its variance does not
         # grow with depth (GPT-2).
         out_scale = (2 * config.num_layers) ** -0.5
-        one = 0 if config.unit_offset_norms else 1
+        one = 0 if config.unit_offset_norms else 1  # `rms_norm` adds the offset
         if config.pre_norms:
             self.attn_norm = vector(one, d)
             self.mlp_norm = vector(one, d)

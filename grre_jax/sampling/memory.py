@@ -50,7 +50,7 @@ def row_bytes(
     """Bytes on a device of one completion at its limit: its cache, its part of its prompts' and its
     logits.
     """
-    held = HELD_PROMPTS / samples if samples > 1 else 1.25  # 1.25: a quarter more than the slots
+    held = HELD_PROMPTS / samples if samples > 1 else 1.25  # `call_shape` adds a quarter
     columns = bucket(max_new_tokens) + held * prompt_tokens
     logits = LOGIT_COPIES * 4 * model.vocab_size / tensor
     return token_bytes(model, cache_dtype, tensor) * columns + logits

@@ -417,7 +417,7 @@ def _drawn(
         slots, token=jnp.where(active, tokens, 0), generated=jnp.where(active, generated, 0)
     )
     if shape.resident:
-        # No prompt slot is filled again, so nobody asks how many of its completions have ended.
+        # No prompt slot is filled again, so its finished completions need no count.
         prompt_slot = jnp.where(stopped | cut, NONE, slots.prompt_slot)
         slots = dataclasses.replace(slots, prompt_slot=prompt_slot)
     else:

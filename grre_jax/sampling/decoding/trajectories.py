@@ -63,7 +63,7 @@ class Kept:
         """Writes tokens into slots of each shard, from the token `start` on; a slot that is NONE
         takes none. The slots must have room.
         """
-        # Out of every shard's range for NONE. The scatter drops windows that do not fit as a whole.
+        # NONE becomes a number out of every shard's range, whose tokens the scatter drops.
         at = jnp.stack([jnp.where(slot == NONE, self.keys.shape[0], slot), start], axis=-1)
         numbers = jax.lax.ScatterDimensionNumbers((1, 2), (0,), (0, 1))
 
