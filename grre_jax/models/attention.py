@@ -57,10 +57,12 @@ def attention(
     tokens = meshes.part(visibility.segment_ids.shape, "tokens")
     if keys[2] is None:
         heads = P(heads[0], heads[1], None)
+    # The ids twice: those of queries are cut along the row, those of keys are whole.
     specs = (heads, keys, keys, tokens, P(tokens[0], None))
     inputs = (q, k, v, visibility, visibility)
     whole = mesh is None or mesh.shape["sequence"] == 1
     call = functools.partial(_local, whole=whole, window=window, scale=scale, softcap=softcap)
+    # As an argument a bool would be traced, and layers without a window would compute one.
     if isinstance(windowed, bool):
         return meshes.mapped(functools.partial(call, windowed=windowed), specs, heads)(*inputs)
     return meshes.mapped(call, (*specs, P()), heads)(*inputs, windowed)
@@ -83,6 +85,7 @@ def _local(
     platform = meshes.platform()
     limit = None
     if windowed is not False and window:
+        # A traced flag cannot leave the window out: layers without one have one that hides nothing.
         never = jnp.iinfo(jnp.int32).max
         limit = window if windowed is True else jnp.where(windowed, window, never)
     options = {"window": limit, "scale": scale, "softcap": softcap}
@@ -105,6 +108,7 @@ def _cudnn(q, k, v, seen_by, seen, limit, scale: float, implementation: Any = "c
     rows, queries, kv, group, dim = q.shape
 
     def attend(q, k, v, seen_by):
+        # JAX takes consecutive heads of queries for one of keys, as the groups lie here.
         grouped = q.reshape(rows, -1, kv * group, dim)
         out = jax.nn.dot_product_attention(
             grouped,

@@ -106,6 +106,8 @@ def _spans(queries: int, keys: int, block: int, whole: bool) -> list[_Span]:
     spans = []
     for first in range(0, count, each):
         blocks = min(each, count - first)
+        # Where queries are a part of the row, or follow stored keys, their columns are known on the
+        # device only.
         seen = min((first + blocks) * size, keys) if whole else keys
         spans.append(_Span(first * size, blocks, size, seen))
     return spans
@@ -136,6 +138,7 @@ def uncapped_gradient(d: Array, scores: Array, softcap: float) -> Array:
         scores: the capped scores; NEVER where they are masked.
         softcap: as of `capped`.
     """
+    # tanh' = 1 - tanh^2, from the result. The square of NEVER would be inf, and inf * 0 is NaN.
     return d * (1 - jnp.square(jnp.maximum(scores, -softcap) / softcap)) if softcap else d
 
 
@@ -196,6 +199,7 @@ def _block_queries(x: Queries, start: Any, size: int) -> Float[Array, "rows kv m
     """Returns the queries of a block, one product per key-value head instead of one per head."""
     x = jax.lax.dynamic_slice_in_dim(x, start, size, axis=1)
     rows, _, kv, group, dim = x.shape
+    # Group by group, the block's queries in each: `_mask` is tiled in this order.
     return x.transpose(0, 2, 3, 1, 4).reshape(rows, kv, group * size, dim)
 
 
@@ -227,7 +231,9 @@ def _forward(q, k, v, seen_by, seen, window, spans, scale, softcap):
         queries = _block_queries(q, start, span.size)
         scores = _scores(queries, keys[:, :, : span.keys], mask, scale, softcap)
         top = scores.max(-1, keepdims=True)
+        # Masked again: without a visible key `top` is NEVER too, and exp(0) is 1.
         weights = jnp.where(mask, jnp.exp(scores - top), 0.0)
+        # Padding sees no key: its output is 0 / 1e-30 = 0.
         total = jnp.maximum(weights.sum(-1, keepdims=True), 1e-30)
         weights = weights.astype(v.dtype)
         own = values[:, :, : span.keys]
@@ -245,6 +251,7 @@ def _forward(q, k, v, seen_by, seen, window, spans, scale, softcap):
             out, total = jax.lax.map(partial(attend, span=span), _starts(span))
             outs.append(jnp.moveaxis(out, 0, 1).reshape(q.shape[0], -1, *q.shape[2:]))
             sums.append(total)
+    # The sums too, or a backward pass that keeps only the output computes attention again.
     out, *sums = (checkpoint_name(x, ATTENDED) for x in (jnp.concatenate(outs, axis=1), *sums))
     return out, (q, k, v, seen_by, seen, window, out, tuple(sums))
 
@@ -260,6 +267,8 @@ def _backward(spans, scale, softcap, residuals, d_out):
         block_q, block_d, block_out = (_block_queries(x, start, span.size) for x in (q, d_out, out))
         block_k = keys[:, :, : span.keys]
         block_v = values[:, :, : span.keys]
+        # Equals the sum over keys of weights * d_weights, which the softmax's gradient subtracts
+        # (arXiv 2205.14135).
         delta = block_out.astype(jnp.float32) * block_d.astype(jnp.float32)
         delta = delta.sum(-1, keepdims=True)
         scores = _scores(block_q, block_k, mask, scale, softcap)
@@ -275,6 +284,7 @@ def _backward(spans, scale, softcap, residuals, d_out):
         return _ungroup(d_q, group), d_k, d_v
 
     d_queries = []
+    # In float32, as every span adds to them.
     d_keys, d_values = (jnp.zeros(x.shape, jnp.float32) for x in (keys, values))
     for span, total in zip(spans, sums, strict=True):
 

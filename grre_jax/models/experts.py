@@ -180,6 +180,8 @@ def mixed(
         y = _mixed(h, chosen - first, weights, matrices, apply, count)
         if gathers:
             y = jax.lax.psum_scatter(y, "expert", scatter_dimension=0, tiled=True)
+        # Parts of sums: along tensor the hidden units are cut, and along expert, where the tokens
+        # are whole, each device adds its own experts.
         rest = tuple(axis for axis in axes if axis != "expert" or not gathers)
         return jax.lax.psum(y, rest) if rest else y
 
@@ -199,6 +201,7 @@ def _mixed(
     """Computes the sum over the `count` experts from number 0 on; other numbers add nothing."""
     tokens, k = chosen.shape
     expert = chosen.reshape(-1)
+    # Experts of other devices get the largest number: their rows come last, where products are 0.
     expert = jnp.where((expert >= 0) & (expert < count), expert, count)
     order = jnp.argsort(expert, stable=True)
     inverse = jnp.argsort(order)
@@ -289,6 +292,7 @@ def _by_expert(x: Array, w: Array, sizes: Array, form: Callable[[Array], Array])
         return jax.lax.ragged_dot(x, form(w), sizes)
     rows = x.shape[0]
     block = _block_rows(x.shape[0], w.shape[0])
+    # JAX moves a slice that reaches beyond the end back, to other rows than were asked for.
     padded = jnp.pad(x, ((0, block), (0, 0)))
     out = jax.eval_shape(form, w[0]).shape[1]
 
@@ -317,7 +321,7 @@ def _of_weights(x: Array, g: Array, sizes: Array, dtype) -> Array:
         x_part = jax.lax.dynamic_slice_in_dim(x, at, block)
         g_part = jax.lax.dynamic_slice_in_dim(g, at, block)
         inside = (at + jnp.arange(block) < ends[expert])[:, None]
-        g_part = jnp.where(inside, g_part, 0)
+        g_part = jnp.where(inside, g_part, 0)  # 0 in one factor is enough
         product = jnp.matmul(x_part.T, g_part, preferred_element_type=jnp.float32)
         return total + product, w
 

@@ -97,6 +97,7 @@ def _of_scored(function: Any, scored: Bool[Array, " n"] | None, *arrays: Array) 
         placed = (jnp.zeros((n, *x.shape[1:]), x.dtype).at[some].set(x) for x in per_token)
         return tuple(placed), whole
 
+    # Devices may take different branches: no function that is passed here exchanges anything.
     which = jnp.searchsorted(jnp.array(sizes), scored.sum())
     return jax.lax.switch(which, [partial(of_first, size) for size in sizes])
 
@@ -135,6 +136,7 @@ def _local_forward(hidden, head, targets, temperature, scored, block, softcap, n
                 scale = jnp.exp(top - new_top)
                 e = jnp.exp(shown - new_top[:, None])
                 total = total * scale + e.sum(axis=1)
+                # Not `shown`: 0 * -inf is NaN.
                 weighted = weighted * scale + (e * logits).sum(axis=1)
                 chosen = chosen + _pick(logits, targets, start, seen)
                 return (new_top, total, weighted, chosen), None
@@ -153,7 +155,9 @@ def _local_forward(hidden, head, targets, temperature, scored, block, softcap, n
         kept = None if kept is None else kept * scale[:, None]
     normaliser = top + jnp.log(total)
     if kept is not None:
+        # With a cap the backward pass computes the logits again, so keeping these saves nothing.
         kept = None if softcap else kept / total[:, None]
+    # The entropy is log Z minus the mean logit.
     return (chosen - normaliser, normaliser - weighted / total), normaliser, kept
 
 
@@ -172,6 +176,7 @@ def _local_backward(
         onehot = (targets - start)[:, None] == jnp.arange(weight.shape[0])[None, :]
         d_logits = (onehot - probability) * g[:, None]
         if softcap:
+            # The derivative of the cap is 1 - tanh^2, and needs the logits before the temperature.
             capped = _block_logits(hidden, weight, softcap) / softcap
             d_logits = d_logits * (1 - capped * capped)
         d_logits = d_logits.astype(hidden.dtype)
@@ -304,6 +309,7 @@ def _backward(block, softcap, num_ids, residuals, cotangents):
             rows[0],
         )
         if rows[0] is not None:
+            # Each device has the part of its own rows of the head, still in float32.
             d_hidden = jax.lax.psum(d_hidden, rows[0])
         if rows[1] is not None:
             d_head = jax.lax.psum_scatter(d_head, rows[1], scatter_dimension=1, tiled=True)

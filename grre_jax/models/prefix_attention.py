@@ -70,6 +70,7 @@ def prefix_attention(
     prefixes = seen_by.segment_ids if seen_by.prefix_ids is None else seen_by.prefix_ids
     by = jnp.stack([seen_by.segment_ids, prefixes, seen_by.columns, seen_by.positions], axis=-1)
     of = jnp.stack([seen.segment_ids, seen.columns, seen.positions], axis=1)
+    # Scaled here once, and not the scores of every block; JAX derives the gradient of this.
     queries = (q * scale).astype(q.dtype).transpose(0, 2, 3, 1, 4)
     keys, values = (x.transpose(0, 2, 1, 3) for x in (k, v))
     sizes = _sizes(queries, keys)
@@ -113,6 +114,7 @@ def _visible(
     def meet(a: tuple[Array, Array], b: tuple[Array, Array]) -> Bool[Array, "rows i j"]:
         return (a[0][:, :, None] <= b[1][:, None]) & (a[1][:, :, None] >= b[0][:, None])
 
+    # Bounds may let a block be visited in vain, but never leave one out.
     near = position[0][:, :, None] - key_position[1][:, None] < window[0]
     near &= column[1][:, :, None] >= key_column[0][:, None]
     return (meet(segment, key_segment) | meet(prefix, key_segment)) & near
@@ -122,6 +124,7 @@ def _visits(visible: Bool[Array, "rows i j"]) -> tuple[Integer[Array, " n"], Int
     """Returns the visible j of each i first, in order, the last one repeated; and their number."""
     count = visible.sum(-1, dtype=jnp.int32)
     order = jnp.argsort(~visible, axis=-1, stable=True).astype(jnp.int32)
+    # Behind the last block its index is repeated: Pallas loads no block again whose index stays.
     at = jnp.minimum(jnp.arange(visible.shape[-1]), jnp.maximum(count - 1, 0)[..., None])
     return jnp.take_along_axis(order, at, axis=-1).reshape(-1), count.reshape(-1)
 
@@ -216,6 +219,7 @@ def _gradient_kernel(
         d_block = _flat(d_out[...])
         scores = _masked(queries, k[...], by[...], of[...], window[0], softcap)
         weights = jnp.exp(scores - _flat(logsum[...]))
+        # The sum over all keys of weights * d_weights, of which this block has only some.
         delta = _flat(out[...]).astype(jnp.float32) * d_block.astype(jnp.float32)
         d_scores = weights * (_product(d_block, v[...], 1, 1) - delta.sum(-1, keepdims=True))
         d_scores = uncapped_gradient(d_scores, scores, softcap)
@@ -284,6 +288,7 @@ def _call(kernel, name, inputs, results, scratch, visible, window, sizes, interp
             ),
             out_shape=[x for _, x in results],
             compiler_params=pltpu.CompilerParams(
+                # Along the last axis the kernels add to the same scratch, so its order is kept.
                 dimension_semantics=("parallel", "parallel", "parallel", "arbitrary")
             ),
             name=name,
@@ -300,6 +305,7 @@ def _forward(q, k, v, by, of, window, softcap, interpret):
     sizes = _sizes(q, k)
     shape = jax.ShapeDtypeStruct
     m = q.shape[2] * sizes[0]
+    # A number per query is stored in all lanes, which a TPU allocates for it in any case.
     scratch = [(m, LANES), (m, LANES), (m, q.shape[-1])]
     inputs = [("queries", q), ("keys", k), ("keys", v), ("by", by), ("of", of)]
     sums = shape((*q.shape[:-1], 1), jnp.float32)
@@ -322,6 +328,8 @@ def _backward(softcap, interpret, residuals, d_out):
     inputs += [("by", by), ("of", of), ("queries", out), ("queries", d_out)]
     inputs += [("queries", logsum[..., None])]
 
+    # Two kernels, since gradients of queries sum over blocks of keys and those of keys over blocks
+    # of queries: scratch holds the sums of one block.
     def gradients(name, products, kind, like, scratch, visible):
         kernel = partial(_gradient_kernel, products=products, softcap=softcap)
         results = [(kind, jax.ShapeDtypeStruct(x.shape, x.dtype)) for x in like]

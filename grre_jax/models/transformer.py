@@ -48,6 +48,7 @@ MATRICES = (
 )
 
 # Activations of a block that the backward pass keeps besides its input; None keeps all.
+# Routes are kept by all: computed again, they may be rounded to other experts.
 REMAT: dict[str, tuple[str, ...] | None] = {
     "none": None,
     "projections": (ATTENDED, "qkv", "gate_up", "mid", "routes"),
@@ -121,7 +122,7 @@ class Block(nnx.Module):
         # Projections that write to the residual stream start smaller, so that its variance does not
         # grow with depth (GPT-2).
         out_scale = (2 * config.num_layers) ** -0.5
-        one = 0 if config.unit_offset_norms else 1
+        one = 0 if config.unit_offset_norms else 1  # `rms_norm` adds the offset
         if config.pre_norms:
             self.attn_norm = vector(one, d)
             self.mlp_norm = vector(one, d)
@@ -569,6 +570,8 @@ class Transformer(nnx.Module):
             return x, jax.tree.map(lambda *xs: jnp.stack(xs), *found)
 
         def both(flags):
+            # None where all layers agree: the flag stays a bool, by which attention can omit a
+            # window.
             return jnp.asarray(flags) if any(flags) and not all(flags) else None
 
         def step(x, inputs):

@@ -26,6 +26,7 @@ def _epochs(which: int, numbers: Sequence[int], seed: int, shuffle: bool) -> Any
     import grain
 
     epoch = grain.MapDataset.range(len(numbers)).map(lambda index: (which, numbers[index]))
+    # In this order the index counts on from epoch to epoch, and Grain permutes each one anew.
     return (epoch.shuffle(seed=seed) if shuffle else epoch).repeat()
 
 
@@ -84,6 +85,7 @@ class TrainingOrder:
                     f"No group of {reader.folder} is selected, of {len(reader)}; sample some with"
                     " `grre train`, or use `grre rollouts import`."
                 )
+        # The first as it was given, so that one out of range is refused.
         seeds = [seed, *((seed + i) % 2**32 for i in range(1, len(sources)))]
         numbered = enumerate(numbers for _, numbers in sources)
         streams = [_epochs(i, numbers, seeds[i], shuffle) for i, numbers in numbered]

@@ -88,6 +88,7 @@ def _contents(group: Group) -> dict[str, bytes]:
     for field in GROUP_FIELDS:
         value = getattr(group, field.name)
         if field.name == "texts":
+            # JSON may hold half of a surrogate pair, which strict UTF-8 refuses.
             texts = [text.encode("utf-8", "surrogatepass") for text in value]
             contents["texts"] = b"".join(texts)
             contents["text_lengths"] = np.asarray(list(map(len, texts)), np.int32).tobytes()
@@ -130,6 +131,7 @@ def decode(data: bytes) -> Group:
             contents[name] = np.asarray(value.int64_list.value, np.int64).tobytes()
         else:
             contents[name] = b"".join(value.bytes_list.value)
+    # Over all features, also those of a newer minor version that are not read.
     if stored != _checksum(contents):
         raise DataError(
             f"the record's content does not have the checksum {stored:08x} stored with it"
@@ -190,6 +192,7 @@ def _checksum(contents: dict[str, bytes]) -> int:
     crc = 0
     for name in sorted(contents):
         content = contents[name]
+        # With the lengths, so that bytes moved from one feature to another change it.
         crc = zlib.crc32(b"%s\0%d\0%s" % (name.encode(), len(content), content), crc)
     return crc
 

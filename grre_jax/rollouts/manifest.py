@@ -110,11 +110,13 @@ def append(folder: str | os.PathLike[str], *added: Entry) -> None:
         OSError: they could not be written (no space left, say); then the manifest is as it was.
     """
     lines = b"".join(map(to_line, added))
+    # Unbuffered, so that a full disk is noticed in `write` and not when the file is closed.
     with open(os.path.join(folder, FILENAME), "a+b", buffering=0) as file:
         lock(file, fcntl.LOCK_EX)  # the processes of a run write to one folder
         file.seek(0)
         content = file.read()
         end = finished(content)
+        # New lines would continue one that its writer did not finish.
         file.truncate(end)
         if end and not content.endswith(b"\n", 0, end):
             lines = b"\n" + lines
@@ -151,7 +153,7 @@ def entries(content: bytes, shown: str, start: int = 0) -> Iterator[Entry | Corr
 def _parsed(line: bytes, location: str) -> Entry | CorruptManifest:
     try:
         size = len(_seal(b""))
-        body = line[:-size] + b"}"
+        body = line[:-size] + b"}"  # the seal took the place of the brace
         if line[-size:] != _seal(body):
             raise ValueError("it does not end in its checksum")
         fields = json.loads(body)

@@ -81,6 +81,7 @@ class RolloutReader:
 
     def first(self, count: int) -> "RolloutReader":
         """Returns a reader of the first `count` data sets, to which no others are added."""
+        # The storage, its open files and the groups in memory stay shared.
         reader = copy.copy(self)
         reader._datasets = []
         reader._starts = [0]
@@ -146,6 +147,7 @@ class RolloutReader:
         """
         if self._indexed < len(self._datasets):
             with self._growing:
+                # Empty if another thread added them before this one had the lock.
                 for which in range(self._indexed, len(self._datasets)):
                     number = self._starts[which]
                     for first, count in self._datasets[which].positions:

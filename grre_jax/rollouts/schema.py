@@ -227,7 +227,7 @@ class Group:
         for field in GROUP_FIELDS:
             value = getattr(self, field.name)
             if field.interval and np.size(value):
-                for bound in (np.min(value), np.max(value)):
+                for bound in (np.min(value), np.max(value)):  # both are NaN if any is, and refused
                     fits = inside(bound, field.interval)
                     self._check(fits, field.name, f"numbers in {field.interval}", bound)
         for reason in self.finish_reasons:
@@ -405,7 +405,7 @@ class Group:
         kinds = "iufV" if dtype.kind == "i" else "iubfV"  # V: bfloat16 and its kin
         fits = array.ndim == 1 and (not array.size or array.dtype.kind in kinds)
         if fits and dtype.kind in "iu":
-            fits = (converted == array).all()
+            fits = (converted == array).all()  # a cast to integers cuts silently
         self._check(fits, name, f"a flat list of {dtype.name} numbers", values)
         return converted
 

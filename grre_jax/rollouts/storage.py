@@ -40,6 +40,7 @@ class LocalStorage:
     def __init__(self, path: Path, root: str = "") -> None:
         self.path = path
         self.root: Path | str = root or path
+        # Of this object: a decorated method would keep every storage alive, with its open files.
         self._opened = functools.lru_cache(OPEN_FILES)(self._open)
 
     def check(self) -> None:
@@ -135,6 +136,7 @@ class LocalStorage:
             with tempfile.TemporaryDirectory(dir=incomplete, ignore_cleanup_errors=True) as folder:
                 yield Path(folder)
         except BaseException:
+            # Its size, since another writer may have sealed a data set there meanwhile.
             if is_made_here and listing.stat().st_size == 0:
                 shutil.rmtree(self.path, ignore_errors=True)
             raise
@@ -163,6 +165,7 @@ class LocalStorage:
                     entry = dataclasses.replace(entry, name=name)
                 folder.rename(self.path / entry.name)  # never replaces a folder that has files
                 entries.append(entry)
+            # First the names: a power cut must not leave a line without its data set.
             manifest.sync_folder(self.path)
             manifest.append(self.path, *entries)
         except OSError:

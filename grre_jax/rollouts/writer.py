@@ -162,6 +162,7 @@ def _provenance(dataset: DataSet) -> dict[str, Any]:
     checked("policy_version", AtLeastMinusOne, dataset.policy_version)
     provenance = {"created_by": f"grre_jax {grre_jax.__version__}"} | (dataset.metadata or {})
     try:
+        # As it will be read: JSON makes lists of tuples and strings of keys.
         return json.loads(json.dumps(provenance, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ConfigError("metadata", f"JSON values ({error})", dataset.metadata) from error

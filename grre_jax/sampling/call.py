@@ -97,17 +97,21 @@ class SamplerCall:
                 np.int32(few),
                 first,
             )
+            # Before the wait for the report, so that what the caller does with the trace is queued
+            # while the device decodes.
             yield trace
             report = jax.device_get(report)
             first = False
-            free = np.array(report.free)
+            free = np.array(report.free)  # a copy: JAX's own array cannot be written to
             if not report.busy and not (self._left > 0).any():
                 return
             if 0 < report.busy <= few:
+                # At most `few` completions are left, and no more prompts than that.
                 held = min(few, self.shape.prompt_slots)
                 smaller = dataclasses.replace(self.shape, decode_slots=few, prompt_slots=held)
                 self._state = engine.compact_slots(smaller, self._state)
                 self.shape = smaller
+            # One more step would overwrite a column that the longest completion still attends to.
             if report.generated > self.columns:
                 # Layer by layer, so that only one layer's old and new buffers exist at once.
                 for layer, own in enumerate(self._state.own):
@@ -122,6 +126,7 @@ class SamplerCall:
         """Puts at most `batch` next prompts of every shard into its free prompt slots; clears their
         entries of `free`.
         """
+        # Entries that stay out of range only pad: one program puts in any number of prompts.
         which = np.full((self.shape.shards, batch), self.batch.prompts_per_shard, np.int32)
         slots = np.full((self.shape.shards, batch), self.shape.prompt_slots, np.int32)
         for shard, room in enumerate(free):

@@ -27,6 +27,7 @@ def weights_bytes(model: ModelConfig, dtype: str, tensor: int, expert: int = 1) 
         tensor: devices that heads, hidden units and the vocabulary are cut over.
         expert: devices that experts are cut over.
     """
+    # Only layers and head are copied for decoding; an embedding of its own stays the model's.
     embedding = 0 if model.tie_embeddings else model.vocab_size * model.hidden_size
     return (model.parameters_on(expert) - embedding) * _size(dtype) / tensor
 
@@ -49,7 +50,7 @@ def row_bytes(
     """Bytes on a device of one completion at its limit: its cache, its part of its prompts' and its
     logits.
     """
-    held = HELD_PROMPTS / samples if samples > 1 else 1.25
+    held = HELD_PROMPTS / samples if samples > 1 else 1.25  # `call_shape` adds a quarter
     columns = bucket(max_new_tokens) + held * prompt_tokens
     logits = LOGIT_COPIES * 4 * model.vocab_size / tensor
     return token_bytes(model, cache_dtype, tensor) * columns + logits

@@ -106,6 +106,7 @@ def make_prompt_batch(
     counts = np.full(given, group_size, np.int32)
     if prompt_lengths is None:
         prompts, prompt_lengths = pad_prompts(prompts, config=config)
+        # The padding repeats the last prompt, a valid one, and asks for no completion of it.
         fill = -(-bucket(given, 1) // shards) * shards - given
         columns = bucket(prompts.shape[1]) - prompts.shape[1]
         prompts = np.pad(np.pad(prompts, ((0, 0), (0, columns))), ((0, fill), (0, 0)), "edge")
@@ -113,6 +114,7 @@ def make_prompt_batch(
         positions = np.pad(np.asarray(positions), (0, fill), "edge")
         counts = np.pad(counts, (0, fill))
     elif given % shards:
+        # Arrays are taken as they are, and JAX does not cut rows into unequal parts.
         shards = 1
     attempt = jnp.int32(whole("attempt", attempt, 0))
     return PromptBatch(
@@ -133,6 +135,7 @@ def bucket(size: int, least: int = 16) -> int:
     rarely compiles.
     """
     power = max(least, 1 << max(0, size - 1).bit_length())
+    # Beyond `least`, less than half of the size is added; powers of two alone may double it.
     return power * 3 // 4 if power % 4 == 0 and power > least and size <= power * 3 // 4 else power
 
 
@@ -224,6 +227,7 @@ def _host_positions(positions: Any, given: int) -> Int[np.ndarray, " prompts"]:
     if (
         found.shape != (given,)
         or found.dtype.kind not in "iu"
+        # With or without a sign: fold_in reads the same 32 bits.
         or not ((-INT32 <= found) & (found < 2 * INT32)).all()
     ):
         raise ValueError(

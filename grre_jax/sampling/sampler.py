@@ -227,6 +227,7 @@ def _collected(out: Samples, trace: Trace) -> Samples:
 
     def one(out, integers, scores, routes):
         tokens, prompt, sample, index, code = (integers[:, i].reshape(-1) for i in range(5))
+        # JAX would take NONE, -1, as the last prompt; a number out of range is dropped.
         prompt = jnp.where(prompt == NONE, prompts, prompt)
         ended = (jnp.where(code == RUNNING, prompts, prompt), sample)
 

@@ -48,6 +48,7 @@ class StopStrings:
         start = max(0, searched - TOKENS_PER_CHARACTER * longest - 1)
         tokens = [int(token) for token in tokens[start:]]
 
+        # Once complete, a stop string stays so as tokens are added: hence the bisection.
         def complete(count: int) -> bool:
             return self.cut(self.decode(tokens[:count]))[1] is not None
 

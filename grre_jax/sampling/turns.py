@@ -251,6 +251,7 @@ def _starts(
     for opening, prompt, length in zip(openings, prompts, lengths, strict=True):
         samples = np.array(opening.samples, np.uint32)
         words: random_streams.Key = (root[:1], root[1:])
+        # In the order of `completion_keys`, so that the first turn draws what `sample` does.
         for data in (*(random_streams.address(n % 2**32) for n in opening.address), samples):
             words = random_streams.fold_in(words, data)
         keyed = collections.deque(zip(samples.tolist(), np.stack(words, axis=1), strict=True))
@@ -385,6 +386,7 @@ class _Call:
     def trajectories(self) -> Iterator[Trajectory]:
         """Samples; yields the trajectories as they end."""
         while True:
+            # All at once: the slots that they free are given to new trajectories in the next line.
             finished = list(self._answers())
             self._store_prompts([shard.begin() for shard in self.shards])
             for shard in self.shards:
@@ -416,7 +418,7 @@ class _Call:
             elif len(running.turns) == self.limits.turns:
                 reason = "turns"
             elif len(running.tokens) + len(answer.tokens) >= self.limits.tokens:
-                reason = "tokens"
+                reason = "tokens"  # at the limit no token is left for a turn
             if reason:
                 shard.end(running)
                 yield running.finished(reason)
@@ -447,7 +449,7 @@ class _Call:
             lengths = np.zeros(shape, np.int32)
             slots = np.full(shape, NONE, np.int32)
             for at, start in _entries(some):
-                stored = start.prompt[:-1]
+                stored = start.prompt[:-1]  # `decode` computes the last token and draws from it
                 tokens[at][: len(stored)] = stored
                 lengths[at] = len(stored)
                 slots[at] = start.slot
@@ -469,6 +471,7 @@ class _Call:
                 tokens = np.zeros((*rows.slot.shape, length), np.int32)
                 for at, running in _entries(some):
                     end = min(running.filled + length, len(running.tokens))
+                    # `filled` counts the prompt's last token first, so the list begins with it.
                     stored = [running.start.prompt[-1], *running.tokens][running.filled : end]
                     tokens[at][: len(stored)] = stored
                     running.filled = end
@@ -495,6 +498,8 @@ class _Call:
         self._make_room(max(r.filled for r in itertools.chain(*running)) + steps)
         room = ROOM * steps
         shape = (width, self.own[0].tokens)
+        # Every step takes a column of the room in all rows; once it is full, all are gathered
+        # again.
         afresh = shape != self.gathered or self.start + steps > room
         if afresh:
             self.gathered = shape
@@ -560,6 +565,7 @@ class _Call:
 
     def _take(self, integers: np.ndarray, scores: np.ndarray) -> None:
         """Appends what was drawn, and asks for the answers to turns that ended."""
+        # The loop may stop early: a step was made if a row drew a token in it.
         self.start += int((integers[:, 1] != NONE).any((1, 2)).sum())
         for s, shard in enumerate(self.shards):
             decoded = shard.rows
@@ -577,8 +583,11 @@ class _Call:
                     if kept is not None:
                         count = kept - searched
                         code = STOPPED
+                        # The slot keeps their keys: `filled` hides them, and later tokens are
+                        # written over them.
                         del running.tokens[start + kept :]
                 running.scores.append(scores[:count, :, s, i].T)
+                # With the prompt's last token, and without the last drawn one, not yet computed.
                 running.filled = len(running.tokens)
                 if code == RUNNING:
                     shard.rows.append(running)

@@ -122,6 +122,7 @@ def _copied(
 
 def datasets(groups: Iterable[Placed]) -> Iterator[writer.DataSet]:
     """Yields the data sets of groups: consecutive ones whose data sets' fields agree."""
+    # The parts share one iterator: `write_all` writes each before it takes the next.
     for about, items in itertools.groupby(groups, lambda item: item[0]):
         yield writer.DataSet(groups=(group for _, group in items), **about)
 

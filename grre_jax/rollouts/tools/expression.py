@@ -48,7 +48,7 @@ def predicate(text: str) -> Callable[[Group], bool]:
     def holds(group: Group) -> bool:
         names = values(group)
         try:
-            return bool(eval(code, dict(names)))
+            return bool(eval(code, dict(names)))  # a copy, to which eval adds builtins
         except Exception as error:
             raise UsageError(
                 f"--where: {text!r} fails for group {group.group_id!r}: {error}. Its names are"

@@ -86,6 +86,6 @@ def _verify_dataset(report: VerifyReport, storage: LocalStorage, entry: manifest
         except manifest.CorruptShard as error:
             report.problems.append(error)
             if error.record is None:
-                return
+                return  # the file cannot be opened, for any record
         else:
             report.intact_groups += 1

@@ -124,11 +124,13 @@ def _part(
     scores = capped(cache.scores(q) * config.attention_scale, config.attention_softcap)
     scores = jnp.where(visible, scores, NEVER)
     top = scores.max(-1)
+    # Masked again: without a visible token `top` is NEVER too, and exp(0) is 1.
     weights = jnp.where(visible, jnp.exp(scores - top[..., None]), 0.0)
     return top, weights.sum(-1), cache.weighted(weights, q.dtype)
 
 
 def _joined(a: Part, b: Part) -> Float[Array, "slots kv m dim"]:
+    # Both sums against the larger of the two maxima, so that no factor exceeds 1.
     top = jnp.maximum(a[0], b[0])
     scale_a = jnp.exp(a[0] - top)
     scale_b = jnp.exp(b[0] - top)

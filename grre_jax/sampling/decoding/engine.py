@@ -67,6 +67,7 @@ def new_state(shape: Shape, weights: Weights, columns: int) -> State:
         *(jnp.full((shape.shards, shape.decode_slots), fill, jnp.int32) for fill in (NONE, 0, 0, 0))
     )
     prompts = PromptSlots(
+        # Of length 1, so that the last position of a prompt slot never filled is 0 and not -1.
         *(jnp.full(size, fill, jnp.int32) for fill in (NONE, 1, 0, 0, 0, 0)),
         jnp.zeros((*size, shape.samples, KEY_WORDS), jnp.uint32),
     )
@@ -209,6 +210,7 @@ def advance(
         state = state if shape.resident else _refilled(state)
         routes = None
         if first:
+            # No completion has a token to decode yet: its first is drawn from its prompt's last.
             hidden = _hidden_at_slots(state).reshape(-1, state.hidden.shape[-1])
         else:
             state, hidden, routes = _decoded(shape, model, blocks, rotary, state)
@@ -252,6 +254,7 @@ def stacked_routes(routes: list[Routing]) -> UInt16[Array, "tokens layers k"]:
 def _busy(shape: Shape, state: State) -> Int[Array, ""]:
     """Returns the number of completions that run or wait."""
     running = state.decode_slots.active.sum()
+    # `assign_all` does not count its completions as started.
     return running + (0 if shape.resident else state.prompt_slots.waiting.sum())
 
 
@@ -298,6 +301,8 @@ def _decoded(
     lengths = at_decode_slots(prompts.length, slots).reshape(-1)
     generated = slots.generated.reshape(-1)
     positions = lengths + generated - 1
+    # All slots write one column a step: its age in steps is a distance in tokens, and columns older
+    # than a slot's completion are left from the one before.
     column = state.step % columns
     ago = ((column - jnp.arange(columns)) % columns)[None]
     prompt_column = jnp.arange(shape.prompt_tokens)
@@ -412,6 +417,7 @@ def _drawn(
         slots, token=jnp.where(active, tokens, 0), generated=jnp.where(active, generated, 0)
     )
     if shape.resident:
+        # No prompt slot is filled again, so its finished completions need no count.
         prompt_slot = jnp.where(stopped | cut, NONE, slots.prompt_slot)
         slots = dataclasses.replace(slots, prompt_slot=prompt_slot)
     else:

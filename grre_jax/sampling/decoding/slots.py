@@ -110,6 +110,8 @@ def assign_waiting(slots: DecodeSlots, prompts: PromptSlots) -> tuple[DecodeSlot
     """Gives the waiting completions to idle decode slots, the earliest prompt slot's first."""
     waiting = prompts.waiting
     idle = ~slots.active
+    # Waiting completions are numbered in the order of their prompt slots, and idle decode slots
+    # from 0; equal numbers belong together.
     earlier = prompts.order[:, None, :] < prompts.order[:, :, None]
     before = jnp.where(earlier, waiting[:, None, :], 0).sum(-1)
     rank = jnp.cumsum(idle, axis=1, dtype=jnp.int32) - 1
@@ -146,6 +148,7 @@ def slot_addresses(slots: DecodeSlots, prompts: PromptSlots) -> SlotAddresses:
     shards, count, samples = prompts.keys.shape[:3]
     active = slots.active
     completion = slots.prompt_slot * samples + slots.sample
+    # Out of range, so that an idle slot takes no completion's entry below.
     completion = jnp.where(active, completion, count * samples)
     numbers = jnp.arange(slots.prompt_slot.shape[1], dtype=jnp.int32)
     slot_of_completion = jax.vmap(

@@ -63,6 +63,7 @@ class Kept:
         """Writes tokens into slots of each shard, from the token `start` on; a slot that is NONE
         takes none. The slots must have room.
         """
+        # NONE becomes a number out of every shard's range, whose tokens the scatter drops.
         at = jnp.stack([jnp.where(slot == NONE, self.keys.shape[0], slot), start], axis=-1)
         numbers = jax.lax.ScatterDimensionNumbers((1, 2), (0,), (0, 1))
 
@@ -318,6 +319,7 @@ def decode(
     *_, caches, integers, scores = jax.lax.while_loop(goes_on, body, carry)
     kept = []
     for held, cache in zip(own, caches, strict=True):
+        # As many as `steps`, a static size: those not written lie beyond a row's tokens.
         new = [jax.lax.dynamic_slice_in_dim(x, start, steps, axis=1) for x in cache.after(before)]
         kept.append(held.put(rows.slot, rows.filled, *new))
     return kept, caches, *(meshes.constrain(x, "whole") for x in (integers, scores))
@@ -329,7 +331,7 @@ def _columns(
     """Returns the position of each column's token in its row's sequence, and the column of the room
     whose step is the first to see it: 0 if it was gathered, `room` if it is none of the row's.
     """
-    before_joined = rows.filled - (start - rows.joined)
+    before_joined = rows.filled - (start - rows.joined)  # the others were drawn since, in the room
     positions, there = dataclasses.replace(rows, filled=before_joined).columns(prompts, own)
     column = jnp.broadcast_to(jnp.arange(room, dtype=jnp.int32), (rows.slot.size, room))
     since = jnp.where(column >= rows.joined.reshape(-1, 1), column, room)

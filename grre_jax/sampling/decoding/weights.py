@@ -72,6 +72,7 @@ def prepared(model: Transformer) -> Weights:
     graph, params = nnx.split(model)
     joined = meshes.current() is None and meshes.platform() == "cpu"
     layers, head = _taken_apart(graph, params, joined)
+    # By shapes alone, as only the static half of the result is used.
     block = nnx.eval_shape(lambda params: _blocks(nnx.merge(graph, params), joined), params)
     return Weights(graph, nnx.split(block)[0], params, layers, head)
 

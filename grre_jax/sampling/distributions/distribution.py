@@ -71,6 +71,7 @@ class SamplingDistribution:
     @property
     def greedy(self) -> Bool[Array, ""]:
         """True for greedy decoding."""
+        # The reciprocal of a smaller, subnormal number may overflow, and XLA may flush it to 0.
         return self.temperature < jnp.finfo(jnp.float32).tiny
 
     def scaled(

@@ -127,11 +127,12 @@ def _least_with_less_above(
 
     def halve(_, bounds):
         low, high = bounds  # x is in (low, high]
-        middle = low + (high - low) // 2
+        middle = low + (high - low) // 2  # low + high may exceed 32 bits
         less = above(_float(middle)) < target
         # Once low and high are neighbours the middle is low itself, which is known to be below x.
         lower = less & (middle > low)
         return jnp.where(lower, low, middle), jnp.where(lower, middle, high)
 
+    # One below, since low is exclusive and the floor may be the result.
     bounds = _ordered(floor) - 1, jnp.maximum(_ordered(top), _ordered(floor))
     return _float(jax.lax.fori_loop(0, 32, halve, bounds)[1])

@@ -104,6 +104,7 @@ class Blocks:
         pieces = weights.reshape(-1, columns // piece, piece).sum(axis=-1)
         first = first_column(weights, self.axis)
         each = self.width // piece
+        # A device's first column may lie inside a block, so that its columns touch one block more.
         touched = -(-(columns + (0 if self.axis is None else self.width - piece)) // self.width)
         own = _placed(pieces, first % self.width // piece, touched * each)
         own = own.reshape(-1, touched, each).sum(axis=-1)
@@ -130,4 +131,5 @@ class Blocks:
         columns = columns - first_column(logits, self.axis)
         values = jnp.take_along_axis(logits, columns, axis=1, mode="clip").astype(jnp.float32)
         own = jnp.where((columns >= 0) & (columns < logits.shape[-1]), values, -jnp.inf)
+        # Every column is on one device; the others have -inf there.
         return own if self.axis is None else jax.lax.pmax(own, self.axis)

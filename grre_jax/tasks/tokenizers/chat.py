@@ -126,6 +126,7 @@ class ChatTokenizer:
 
     def _check_variables(self) -> None:
         """Refuses arguments that the template does not read: they would change nothing."""
+        # Dumped, since a tokenizer may have several templates, by name.
         words = re.findall(r"\w+", json.dumps(self.tokenizer.chat_template))
         if unread := self.template_arguments.keys() - words:
             raise self._error(f"does not read model.template_arguments {', '.join(unread)}")
@@ -285,6 +286,7 @@ class ChatTokenizer:
         content = message.get("content") or ""
         if any(token in self.eos_ids for token in self._plain_ids(content)):
             raise UsageError(f"A message holds an end token in its text: {content[:60]!r}.")
+        # Of other fields, such as thoughts, a template may write some before the text.
         plain = message.keys() == {"role", "content"}
         if plain and not piece.startswith((content, content.strip())):
             raise self._error(f"begins an assistant's turn {piece[:40]!r}")
@@ -369,6 +371,7 @@ class ChatTokenizer:
         return ids if ids and ids[-1] in self.eos_ids else [*ids, self.eos_ids[0]]
 
     def _shown(self, ids: list[int]) -> str:
+        # Without the clean-up, which removes spaces that the tokens have.
         return self.tokenizer.decode(
             ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
@@ -469,6 +472,7 @@ def _with_tools(messages: list[Message], tools: list[dict[str, Any]]) -> list[Me
     """A conversation in which the tools stand in the system message, and their answers in the
     user's.
     """
+    # Not `format`: the text has braces of its own.
     system = _TOOLS_MESSAGE.replace("{tools}", json.dumps(tools, ensure_ascii=False))
     if messages[0]["role"] == "system":
         system = f"{messages[0]['content']}\n\n{system}"
