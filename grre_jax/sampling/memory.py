@@ -34,7 +34,9 @@ def weights_bytes(model: ModelConfig, dtype: str, tensor: int, expert: int = 1) 
 
 def token_bytes(model: ModelConfig, cache_dtype: str, tensor: int) -> float:
     """Bytes on a device of the keys and values of one token."""
-    heads = model.num_kv_heads / min(tensor, model.num_kv_heads)
+    # Heads that the axis does not divide stay whole (`parallel.mesh.spec`).
+    cut = tensor if model.num_kv_heads % tensor == 0 else 1
+    heads = model.num_kv_heads / cut
     return 2 * model.num_layers * heads * model.head_dim * _size(cache_dtype)
 
 

@@ -4,8 +4,10 @@ import dataclasses
 
 import pytest
 
+from grre_jax.models.config import ModelConfig
 from grre_jax.parallel import mesh as meshes
 from grre_jax.planner import compile
+from grre_jax.sampling.memory import token_bytes
 from grre_jax.training.actors.calls import (
     ROWS_WITHOUT_LIMIT,
     fitting,
@@ -41,11 +43,15 @@ def test_the_programs_of_a_run(words, expected):
     assert {name: call.prompts for name, call in calls.items()} == expected
 
 
+@pytest.mark.parametrize(("tensor", "whole"), [(2, 2), (4, 1), (3, 4), (8, 4)])
+def test_heads_that_the_axis_does_not_divide_are_whole_on_a_device(tensor, whole):
+    model = ModelConfig(4096, 256, 768, 4, 8, 4, 32)
+    assert token_bytes(model, "bfloat16", tensor) == 2 * 4 * whole * 32 * 2
+
+
 def test_rows_fill_the_memory_beside_weights_and_state():
     """A model of 4.2 M parameters in float32: 4 copies of the state cut in two, one of weights."""
     import jax
-
-    from grre_jax.models.config import ModelConfig
 
     model = ModelConfig(4096, 256, 768, 4, 8, 4, 32)
     mesh = jax.sharding.AbstractMesh((1, 2, 1, 1, 1), meshes.AXES)
