@@ -10,7 +10,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import writer
+from grre_jax.rollouts import manifest, writer
 
 from ..groups import group_of_tfds
 

@@ -3,8 +3,9 @@
 A mask is a 0/1 gate on a token's gradient and is not differentiated through. Bounds are included in
 what passes. A zero advantage contributes nothing, whether it passes or not. The REC masks are those
 of "Group-Relative REINFORCE Is Secretly an Off-Policy Algorithm"
-(https://arxiv.org/abs/2509.24203); the one-side mask is the gradient of PPO's clipped objective (https://arxiv.org/abs/1707.06347).
-Responses that a filter leaves out still count in the denominators.
+(https://arxiv.org/abs/2509.24203); the one-side mask is the gradient of PPO's clipped objective
+(https://arxiv.org/abs/1707.06347). Responses that a filter leaves out still count in the
+denominators.
 """
 
 import jax
