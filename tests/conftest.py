@@ -89,11 +89,22 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+LONGEST = (
+    "test_formulas.py",
+    "test_two_processes.py",
+    "test_frozen_numbers.py",
+    "test_docstring_examples.py",
+    "test_command.py",
+    "test_api.py",
+    "test_sharded.py",
+)
+
+
 def pytest_collection_modifyitems(items):
-    """Slow tests may take an hour each; the limit of the others is in pyproject.toml. Whole runs
-    begin, so that no worker ends with a long file alone.
+    """Slow tests may take an hour each; the limit of the others is in pyproject.toml. Whole runs and
+    the longest other files begin, so that no worker ends with one alone.
     """
-    items.sort(key=lambda item: "training" not in item.path.parts)
+    items.sort(key=lambda item: not ("training" in item.path.parts or item.path.name in LONGEST))
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(3600))

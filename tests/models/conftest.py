@@ -15,7 +15,12 @@ from flax import nnx
 from grre_jax import models
 
 STORED = Path(__file__).parent / "fixtures"
-CASES = sorted(folder.name for folder in STORED.iterdir())
+# Of the stored checkpoints, those in the fast suite; the parity tests have every family live.
+QUICK = ("gemma3", "llama", "qwen2_yarn", "qwen3_bias")
+CASES = [
+    pytest.param(folder.name, marks=() if folder.name in QUICK else pytest.mark.slow)
+    for folder in sorted(STORED.iterdir())
+]
 
 
 def edit_tensors(file, change):
