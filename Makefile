@@ -25,7 +25,7 @@ demo: setup
 	$(VENV)/bin/grre train configs/arithmetic.py --run-dir $(RUN) --overwrite
 
 test: setup-test
-	@echo "== Running the tests (tests/; without those marked slow or parity), four files at a time"
+	@echo "== Running the tests (tests/; without those marked slow, distributed or parity), four files at a time"
 	$(VENV)/bin/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
 PAGES = README.md CONTRIBUTING.md docs/*.md

@@ -91,12 +91,10 @@ def pytest_collection_finish():
 
 LONGEST = (
     "test_formulas.py",
-    "test_two_processes.py",
     "test_frozen_numbers.py",
     "test_docstring_examples.py",
     "test_command.py",
     "test_api.py",
-    "test_sharded.py",
 )
 
 

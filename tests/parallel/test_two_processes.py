@@ -119,6 +119,7 @@ def write_rollouts(folder: Path) -> None:
     rollouts.write(folder, made, writer="test")
 
 
+@pytest.mark.distributed
 def test_they_learn_what_one_process_does_from_the_same_shards(config, tmp_path, no_reports):
     write_rollouts(tmp_path / "rollouts")
     common = ("--data.path", str(tmp_path / "rollouts"), "--training.steps", "4")

@@ -117,6 +117,7 @@ def eight():
     return json.loads(simulated_devices.printed(EIGHT + DISTRIBUTION, 32))
 
 
+@pytest.mark.distributed
 def test_completions_do_not_depend_on_the_mesh(eight):
     assert eight.keys() == {"cut", "whole"}  # the process has come to its end
 
@@ -127,6 +128,7 @@ def test_a_thousand_completions_do_not_depend_on_how_they_are_computed():
 
 
 # A vocabulary that divides over the devices, and one that does not and is whole on each.
+@pytest.mark.distributed
 @pytest.mark.parametrize("name", ["cut", "whole"])
 def test_tokens_do_not_depend_on_the_mesh(eight, name):
     """Of 2,240 draws none falls within rounding of another token.

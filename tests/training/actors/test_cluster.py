@@ -106,6 +106,7 @@ def test_limits_and_failures_of_judges_are_those_of_processes(tmp_path, local):
     assert judged.rewards[[0, 4]].tolist() == [2, 3]
 
 
+@pytest.mark.distributed
 def test_a_run_with_explorers_equals_one_without(make_config, tiny_run, tmp_path, local):
     with killing("ray::Worker", 2) as killed:
         loop.train(make_config(tmp_path / "run", cluster=TWO))

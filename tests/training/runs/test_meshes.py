@@ -102,7 +102,11 @@ print(json.dumps(out))
             {"qkv_proj": {"fsdp": 1, "tensor": 2}},
             marks=pytest.mark.slow,
         ),
-        ("experts", {"expert_up_proj": {"expert": 1, "fsdp": 2, "tensor": 3}, "router_proj": {}}),
+        pytest.param(
+            "experts",
+            {"expert_up_proj": {"expert": 1, "fsdp": 2, "tensor": 3}, "router_proj": {}},
+            marks=pytest.mark.distributed,
+        ),
         pytest.param(
             "experts_lora",
             {
