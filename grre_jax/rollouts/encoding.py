@@ -63,6 +63,17 @@ def features() -> Any:
     return tfds.features.FeaturesDict(layout)
 
 
+def import_libraries() -> None:
+    """Imports what reads and writes rollouts.
+
+    TensorFlow Datasets and Grain replace `__import__` in all threads while they are imported, and
+    JAX imports as it traces: call this before one thread traces and another reads or writes.
+    """
+    import grain  # noqa: F401
+
+    features()
+
+
 def encode(group: Group) -> bytes:
     """Returns a group as a serialised `tf.train.Example` with its checksum.
 

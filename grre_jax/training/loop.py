@@ -12,6 +12,7 @@ from typing import Any
 from grre_jax import ray_cluster, reporting, rollouts
 from grre_jax.console import make_console
 from grre_jax.parallel import processes
+from grre_jax.rollouts import encoding
 from grre_jax.storage import files
 from grre_jax.tasks import cluster_judges
 from grre_jax.training import (
@@ -97,6 +98,7 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
         graph, state = training_state.create(parts.model, optimizer, parts.mesh, donate=True)
 
         # ---- processes and the folder
+        encoding.import_libraries()  # before there are threads, which trace or write
         judges = _judges(ray, config, stack)
         parts.use_judges(judges)
         stack.callback(parts.judge.close)

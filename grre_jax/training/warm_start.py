@@ -14,7 +14,7 @@ from grre_jax import objectives, reporting, rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.rollouts import Group, encoding
+from grre_jax.rollouts import Group
 from grre_jax.rollouts.views import check_limits
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
@@ -92,9 +92,6 @@ def warm_start(
         # were checked: one of them is within the limits.
         one = next(_fitting_groups(parts, _positions(warm.batch_size)))
         batch = place([one], shape, imitate, parts.mesh)
-        # TensorFlow Datasets, which writes them, replaces `__import__` in all threads while it is
-        # imported, and tracing imports.
-        encoding.features()
         with (
             ThreadPoolExecutor(1, thread_name_prefix="compiler") as pool,
             compiling(step_fn, state, batch, *given),

@@ -84,6 +84,7 @@ ALL = {"qwen2_untied": ["tensor", "all"], "llama_bias": ["fsdp"], "gemma3": ["fs
 @pytest.mark.parametrize(
     "tried", [{"qwen2_sliding": ["all"]}, pytest.param(ALL, marks=pytest.mark.slow)]
 )
+@pytest.mark.distributed
 def test_parameters_land_where_the_rules_say_and_log_probs_are_the_same(tmp_path, tried):
     given = STORED, tmp_path, json.dumps(tried)
     cut, difference = json.loads(printed(PLACED + SCORED, *given))

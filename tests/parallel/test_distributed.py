@@ -65,6 +65,7 @@ LOST = (
 )
 
 
+@pytest.mark.distributed
 @pytest.mark.parametrize(
     "what, statuses, last",
     [
@@ -84,6 +85,7 @@ def test_a_process_that_fails_says_why_and_the_other_ends_too(what, statuses, la
     assert what != "bug" or "KeyError: 'mistake'" in errors[1]
 
 
+@pytest.mark.distributed
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_process_that_never_comes_is_said(first):
     (status,), (errors,) = members("both", first=first, present=1, timeout=2)

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from flax import nnx
 
 from grre_jax import models, reporting, rollouts
 from grre_jax.errors import DataError, UsageError
+from grre_jax.rollouts import encoding
 from grre_jax.tasks.datasets.arithmetic import Arithmetic
 from grre_jax.training import build, loop, policies
 from grre_jax.training.checkpoints import integrity
@@ -230,6 +232,22 @@ def test_a_run_that_was_interrupted_and_resumed_is_the_run_that_was_not(
     for store in ("rollouts", "warm_start"):
         assert rollouts.verify(run / store).ok
         assert list(rollouts.read(run / store)) == list(rollouts.read(tiny_run / store))
+
+
+def test_what_replaces_import_in_all_threads_is_imported_before_there_are_any(
+    make_config, tmp_path, monkeypatch
+):
+    threads = []
+
+    def import_libraries():
+        threads.extend(threading.enumerate())
+        raise Crash
+
+    before = threading.enumerate()
+    monkeypatch.setattr(encoding, "import_libraries", import_libraries)
+    with pytest.raises(Crash):
+        train(make_config(tmp_path / "run"))
+    assert threads == before
 
 
 def test_an_offline_run_samples_all_of_its_data_first(make_config, tmp_path):

@@ -58,6 +58,7 @@ class Worker:
         # On all devices that Ray gave the process.
         self._parts = build.build(dataclasses.replace(config, mesh=MeshConfig()))
         self._parts.use_judges(judges)
+        encoding.import_libraries()  # before there are threads, which trace or write
         # An explorer takes no steps: its state has no moments.
         graph, state = states.create(self._parts.model, optax.identity(), self._parts.mesh)
         self._explorer = make_explorer(self._parts, graph)

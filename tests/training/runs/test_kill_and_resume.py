@@ -24,6 +24,7 @@ REPLAY = (
 
 
 # A signal that asks the run to stop is sent within the tests' process (test_loop).
+@pytest.mark.distributed
 @pytest.mark.parametrize("words", ["", pytest.param(REPLAY, marks=pytest.mark.slow)])
 def test_killed_and_resumed(make_config, tiny_run, tmp_path, words):
     """With replay and two uses of a batch too. It goes on within this process."""
