@@ -91,10 +91,8 @@ def pytest_collection_finish():
 
 LONGEST = (
     "test_formulas.py",
-    "test_frozen_numbers.py",
     "test_docstring_examples.py",
     "test_command.py",
-    "test_api.py",
 )
 
 

@@ -26,6 +26,7 @@ TINY = {
 QUESTIONS = [{"prompt": f"{n}+2?", "answer": str(n + 2)} for n in range(8)]
 
 
+@pytest.mark.slow
 def test_the_readme_s_program_runs_as_it_stands(chat_model, tmp_path, monkeypatch):  # noqa: F811
     """But for the model's folder, the number of steps, and of groups and completions."""
     programs = re.findall(r"```python\n(.*?)```", README.split("## Algorithms")[0], re.DOTALL)

@@ -33,8 +33,7 @@ ROOT = Path(__file__).parents[1]
 FLAGS = f"--xla_cpu_max_isa=AVX2 {QUICK}"
 PAPER = ("gsm8k_qwen2_5_1_5b", "guru_math_qwen2_5_7b", "math_llama3_1_8b", "toolace_llama3_2_3b")
 FIRST = 5  # steps compared on another processor
-RUNS = ("arithmetic", "jsonl")
-OTHERS = ("agent_calculator", *PAPER)
+RUNS = ("arithmetic", "agent_calculator", "jsonl", *PAPER)
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}{% if"
     " add_generation_prompt %}<|im_start|>{% endif %}"
@@ -213,19 +212,11 @@ def make(output, names):
     output.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def made(output, names):
-    run_in_process(output, names)
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    output = tmp_path_factory.mktemp("frozen") / "numbers.json"
+    run_in_process(output, RUNS)
     return json.loads(output.read_text())
-
-
-@pytest.fixture(scope="module")
-def small_runs(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("frozen") / "small.json", RUNS)
-
-
-@pytest.fixture(scope="module")
-def other_runs(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("frozen") / "others.json", OTHERS)
 
 
 def run_in_process(output, names):
@@ -242,15 +233,10 @@ def run_in_process(output, names):
     )
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_numbers_of_training_are_what_they_were(name, small_runs):
-    compare(name, small_runs)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OTHERS)
-def test_numbers_of_the_paper_s_settings_and_of_several_turns_are_what_they_were(name, other_runs):
-    compare(name, other_runs)
+@pytest.mark.parametrize("name", RUNS)
+def test_numbers_of_training_are_what_they_were(name, runs):
+    compare(name, runs)
 
 
 def compare(name, made):
@@ -272,6 +258,6 @@ def compare(name, made):
 
 if __name__ == "__main__":
     if sys.argv[1] == "--write":
-        run_in_process(FROZEN, (*RUNS, *OTHERS))
+        run_in_process(FROZEN, RUNS)
     else:
         make(Path(sys.argv[1]), sys.argv[2:])
