@@ -235,7 +235,7 @@ class Explorers:
                 self._changed.wait(POLL_SECONDS)
                 self._amounts[f"time_idle_explorer_{number}"] += time.monotonic() - begun
                 return None
-            # Calls that nobody samples first, in their order: `min` takes the first of equals.
+            # Calls without a sampler come first, in their order: `min` takes the first of equals.
             call = min(due, key=lambda call: call.samplers)
             call.samplers += 1
             call.begun = time.monotonic()

@@ -1,4 +1,7 @@
-"""Trajectories with given turns."""
+"""Trajectories with given turns, and servers that are waited for."""
+
+import time
+import urllib.request
 
 from grre_jax.tasks.environments.runner import Trace
 from grre_jax.tasks.judging import Failure
@@ -18,3 +21,15 @@ def play(runner, question, turns, seed=7):
     else:
         runner.end(trace)
     return opening, replies
+
+
+def wait_for_server(url, process):
+    """Waits until a process serves OpenEnv at an address."""
+    last = time.monotonic() + 60
+    while True:
+        try:
+            urllib.request.urlopen(f"{url}/health", timeout=1).close()
+            return
+        except OSError:
+            assert time.monotonic() < last and process.poll() is None
+            time.sleep(0.1)

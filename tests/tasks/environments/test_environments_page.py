@@ -5,13 +5,13 @@ import re
 import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from grre_jax import tasks
+
+from .playing import wait_for_server
 
 PAGE = (Path(__file__).parents[3] / "docs" / "environments.md").read_text()
 
@@ -40,14 +40,6 @@ def test_the_gymnasium_environment_is_made(tmp_path):
     assert world.step("r").observation == "1"
 
 
-def answers(url):
-    try:
-        urllib.request.urlopen(f"{url}/health", timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
 def test_the_server_of_openenv_is_played(tmp_path):
     pytest.importorskip("openenv", reason="extra openenv")
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -56,10 +48,7 @@ def test_the_server_of_openenv_is_played(tmp_path):
     url = f"http://127.0.0.1:{port}"
     with subprocess.Popen([sys.executable, tmp_path / "server.py"]) as server:
         try:
-            last = time.monotonic() + 60
-            while not answers(url):
-                assert time.monotonic() < last and server.poll() is None
-                time.sleep(0.1)
+            wait_for_server(url, server)
             task = tasks.build("openenv", url=url, observation="text", most_environments=32)
             world = task.environment()
             assert "0 to 9" in world.reset(task.question(0), 1)[0]["content"]

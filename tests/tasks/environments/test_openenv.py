@@ -1,12 +1,9 @@
 """Environments behind servers of OpenEnv, which run in a process of their own."""
 
-import contextlib
 import socket
 import subprocess
 import sys
 import threading
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,7 @@ from grre_jax.errors import UsageError
 from grre_jax.tasks.environments.runner import InProcessEnvironments, Trace
 from grre_jax.tasks.judging import Failure
 
-from .playing import play
+from .playing import play, wait_for_server
 
 pytest.importorskip("openenv", reason="extra openenv")
 PROGRAM = Path(__file__).with_name("openenv_server.py")
@@ -40,21 +37,12 @@ class Server:
 
     def start(self):
         self.process = subprocess.Popen([sys.executable, PROGRAM, *self.ports])
-        last = time.monotonic() + 60
         for url in (self.game, self.tools):
-            while not answers(url):
-                assert time.monotonic() < last and self.process.poll() is None
-                time.sleep(0.1)
+            wait_for_server(url, self.process)
 
     def kill(self):
         self.process.kill()
         self.process.wait()
-
-
-def answers(url):
-    with contextlib.suppress(OSError):
-        urllib.request.urlopen(f"{url}/health", timeout=1).close()
-        return True
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import os
-from pathlib import Path
 
 import pytest
 
@@ -11,15 +9,14 @@ from grre_jax import rollouts, tasks
 from grre_jax.rollouts.tools.reverify import reverify
 from grre_jax.tasks.judging import InProcess
 
-FOLDER = Path(os.environ.get("GRRE_TEST_DATA", Path(__file__).parents[4] / "shared" / "data"))
+from ...tasks.conftest import find_gsm8k
+
+FOLDER = find_gsm8k()
 
 
-FILE = FOLDER / "gsm8k" / "example_model_solutions.jsonl"
-
-
-@pytest.mark.skipif(not FILE.is_file(), reason="GRRE_TEST_DATA names the folder with gsm8k/")
+@pytest.mark.skipif(FOLDER is None, reason="GRRE_TEST_DATA names the folder with gsm8k/")
 def test_a_few_solutions(tmp_path):
-    with FILE.open(encoding="utf-8") as file:
+    with (FOLDER / "example_model_solutions.jsonl").open(encoding="utf-8") as file:
         lines = list(itertools.islice(file, 40))
     (tmp_path / "s.jsonl").write_text("".join(lines), encoding="utf-8")
     rollouts.import_rows("gsm8k-solutions", tmp_path / "s.jsonl", tmp_path / "imported")
