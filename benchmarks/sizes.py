@@ -12,6 +12,7 @@ from grre_jax.config import ModelSource
 from grre_jax.models import ModelConfig, Transformer
 from grre_jax.tasks import CharTokenizer
 
+PUBLISHED = Path(__file__).parents[1] / "configs" / "shapes"
 FIELDS = (
     "hidden_size",
     "intermediate_size",
@@ -38,8 +39,8 @@ SHAPES = {
     # 16,000,000 parameters, of which a token takes as many.
     "16M-A4M": shape(4096, 256, 352, 4, 4, 2, 64, num_experts=13, experts_per_token=2),
     # Qwen2.5's.
-    "1.5B": models.load_config("configs/shapes/qwen2.5-1.5b"),
-    "0.5B": models.load_config("configs/shapes/qwen2.5-0.5b"),
+    "1.5B": models.load_config(PUBLISHED / "qwen2.5-1.5b"),
+    "0.5B": models.load_config(PUBLISHED / "qwen2.5-0.5b"),
     # For the benchmarks' own tests.
     "tiny": shape(32, 16, 32, 1, 2, 1, 8),
 }

@@ -7,6 +7,8 @@ integer and no buffer.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.reader import RolloutReader
 from grre_jax.rollouts.schema import Group
@@ -17,12 +19,19 @@ STEPS_AHEAD = 4  # that `TrainingOrder.batches` reads
 Source = tuple[RolloutReader, Sequence[int]]
 
 
+def _source_seed(seed: int, which: int) -> int:
+    """Returns the seed of a source's permutations."""
+    if not 0 <= seed < 2**32:
+        raise UsageError(f"Data seed {seed} is out of range; give 0 to {2**32 - 1}.")
+    # Not seed + which: Grain permutes epoch e by its seed + e, and a source would repeat, an epoch
+    # later, the permutations of the one before it.
+    return int(np.random.SeedSequence([seed, which]).generate_state(1)[0]) if which else seed
+
+
 def _epochs(which: int, numbers: Sequence[int], seed: int, shuffle: bool) -> Any:
     """Returns (`which`, number) for the groups of a source, epoch after epoch, as a Grain
     dataset.
     """
-    if not 0 <= seed < 2**32:
-        raise UsageError(f"Data seed {seed} is out of range; give 0 to {2**32 - 1}.")
     import grain
 
     epoch = grain.MapDataset.range(len(numbers)).map(lambda index: (which, numbers[index]))
@@ -40,7 +49,8 @@ class TrainingOrder:
 
     Args:
         sources: folders, each with the numbers of its groups.
-        seed: seed of the permutations, 0 to 2**32 - 1; source number i has seed + i.
+        seed: seed of the permutations, 0 to 2**32 - 1; of the first source. Those of others are
+            drawn from it and the source's number.
         prompts_per_step: groups in each step's list.
         shares: share of each of several sources; they need not add to 1.
         shuffle: False takes every epoch in the source's own order.
@@ -85,10 +95,8 @@ class TrainingOrder:
                     f"No group of {reader.folder} is selected, of {len(reader)}; sample some with"
                     " `grre train`, or use `grre rollouts import`."
                 )
-        # The first as it was given, so that one out of range is refused.
-        seeds = [seed, *((seed + i) % 2**32 for i in range(1, len(sources)))]
         numbered = enumerate(numbers for _, numbers in sources)
-        streams = [_epochs(i, numbers, seeds[i], shuffle) for i, numbers in numbered]
+        streams = [_epochs(i, numbers, _source_seed(seed, i), shuffle) for i, numbers in numbered]
         stream = streams[0] if len(streams) == 1 else grain.MapDataset.mix(streams, list(shares))
         self._steps: Any = stream.batch(prompts_per_step, drop_remainder=True, batch_fn=list)
 

@@ -75,8 +75,7 @@ class RolloutReader:
         self._indexed = 0  # data sets
         self._growing = threading.Lock()  # held while data sets are added, also to the index
         self._kept: dict[tuple[str, int], schema.Group] = {}
-        self._kept_tokens = 0
-        self._keeping = threading.Lock()  # of the two lines above
+        self._keeping = threading.Lock()  # held while `_kept` changes
         self.refresh()
 
     def first(self, count: int) -> "RolloutReader":
@@ -170,10 +169,7 @@ class RolloutReader:
         entry, record = self.locate(number)
         with self._keeping:
             group = self._kept.pop((entry.name, record), None)
-            if group is not None:
-                self._kept_tokens -= len(group.tokens)
-                return group
-        return self.storage.group(entry, record)
+        return self.storage.group(entry, record) if group is None else group
 
     def keep(self, dataset: str, groups: Sequence[schema.Group]) -> None:
         """Keeps groups that this process has just sealed in memory, up to KEPT_TOKENS, so that
@@ -184,12 +180,12 @@ class RolloutReader:
             groups: all of its groups, in order.
         """
         with self._keeping:
+            tokens = sum(len(group.tokens) for group in self._kept.values())
             for record, group in enumerate(groups):
-                if self._kept_tokens + len(group.tokens) > KEPT_TOKENS:
+                tokens += len(group.tokens)
+                if tokens > KEPT_TOKENS:
                     return
-                if (dataset, record) not in self._kept:
-                    self._kept[dataset, record] = group
-                    self._kept_tokens += len(group.tokens)
+                self._kept[dataset, record] = group
 
     def __iter__(self) -> Iterator[schema.Group]:
         return (self[number] for number in range(len(self)))

@@ -33,7 +33,7 @@ def read_tokenised(reader: rollouts.RolloutReader, index: int, tokenizer: Tokeni
 
 
 def check_limits(group: Group, max_prompt_tokens: int, max_new_tokens: int) -> None:
-    """Refuses a tokenised group that is too long or has an empty completion.
+    """Refuses a tokenised group that is too long or has an empty prompt or completion.
 
     Args:
         group: with tokens.
@@ -41,7 +41,7 @@ def check_limits(group: Group, max_prompt_tokens: int, max_new_tokens: int) -> N
         max_new_tokens: largest number of tokens of a completion.
 
     Raises:
-        DataError: the prompt or a completion is over its limit, or a completion is empty.
+        DataError: the prompt or a completion is over its limit or empty.
     """
     who = f"group {group.group_id} ({group.question_id})"
     if not within_limits(group, max_prompt_tokens, max_new_tokens):
@@ -51,8 +51,10 @@ def check_limits(group: Group, max_prompt_tokens: int, max_new_tokens: int) -> N
             f" sampling.max_new_tokens = {max_new_tokens}: raise the limit, or leave such groups"
             " out with --data.drop-over-limit true"
         )
-    if group.lengths.min() < 1:
-        raise DataError(f"{who} has an empty completion: remove it from the folder's source")
+    # Without a prompt nothing predicts a completion's first token.
+    for name, tokens in (("prompt", len(group.prompt_tokens)), ("completion", group.lengths.min())):
+        if tokens < 1:
+            raise DataError(f"{who} has an empty {name}: remove it from the folder's source")
 
 
 def within_limits(group: Group, max_prompt_tokens: int, max_new_tokens: int) -> bool:

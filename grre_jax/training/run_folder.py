@@ -88,8 +88,9 @@ def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
     folder = config.folder.resolve()
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
-    # A process killed at its first write leaves hidden files alone.
-    free = folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir())
+    # A process killed at its first write, of config.json, leaves a part of that. Any other file is
+    # somebody's: a run that fails to start removes its folder.
+    free = folder.is_dir() and {path.name for path in folder.iterdir()} <= {".config.json.partial"}
     if resume:
         require_same_run(config)
         require_same_draws(folder)

@@ -43,6 +43,16 @@ def test_a_step_trains_on_the_same_groups_whenever_it_is_asked_for(source, folde
     assert len(set(map(tuple, epochs))) == 5
 
 
+def test_no_source_repeats_the_epochs_of_another(source, folder):
+    order = rollouts.TrainingOrder([source, whole(folder)], 0, 24, shares=[1, 1])
+    epochs = [[], []]
+    for step in range(6):
+        for which in (0, 1):
+            epochs[which].append([number for i, number in order.indices(step) if i == which])
+    assert all(sorted(epoch) == list(range(12)) for epoch in epochs[0] + epochs[1])
+    assert not any(epoch in epochs[0] for epoch in epochs[1])
+
+
 def test_several_folders_have_their_shares_and_epochs_of_their_own(tmp_path, make_group):
     sizes = {"a": 4, "b": 6}
     for name, size in sizes.items():

@@ -145,6 +145,10 @@ def test_what_was_just_sealed_is_read_once_from_memory_and_then_from_the_disk(
     assert list(reader)[12:] == groups and reader[12] is not groups[0]
     reader.keep(name, groups)  # there is room again
     assert reader[12] is groups[0]
+    # A reader of the same groups in memory takes one, and so makes room here too.
+    assert reader.first(len(reader.datasets))[13] is groups[1]
+    reader.keep(name, groups)
+    assert [reader[12 + n] is groups[n] for n in range(2)] == [True, True]
 
 
 def test_a_damaged_line_hides_nothing_from_a_reader_that_goes_on(tmp_path, folder, flip):

@@ -50,11 +50,12 @@ def test_a_group_whose_text_does_not_say_its_tokens_is_not_tokenised_anew(tmp_pa
         ((2, 4, 1), (3, 4), True, None),
         ((2, 4, 1), (2, 4), False, "max_prompt_tokens"),
         ((2, 4, 1), (3, 3), False, "max_new_tokens"),
-        ((2, 0, 1), (9, 9), True, "empty"),
+        ((2, 0, 1), (9, 9), True, "completion"),
+        ((2, 4, 1), (0, 4), True, "prompt"),
     ],
 )
 def test_a_group_over_a_limit_is_named(lengths, limits, fits, named):
-    group = packed_group(7, prompt=3, lengths=lengths)
+    group = packed_group(7, prompt=min(3, 9 * limits[0]), lengths=lengths)
     assert within_limits(group, *limits) is fits
     with pytest.raises(DataError, match=named) if named else contextlib.nullcontext():
         check_limits(group, *limits)

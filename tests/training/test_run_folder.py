@@ -93,6 +93,12 @@ def test_a_process_killed_at_its_first_write_leaves_a_free_folder(make_config, t
     assert set(contents(tmp_path)) == {"config.json", "run.json"}
 
 
+def test_a_folder_of_hidden_files_is_not_free(make_config, tmp_path):
+    (tmp_path / ".git").mkdir()
+    refused(make_config(tmp_path), UsageError, "already exists")
+    assert (tmp_path / ".git").is_dir()
+
+
 def test_resume_takes_what_does_not_change_the_past(run):
     words = "--training.steps 13 --evaluation.every 1 --checkpoint.keep 9 --checkpoint.export true"
     changed = override(run, [*words.split(), "--mesh.data", "1"])

@@ -1,6 +1,6 @@
 """A model's weights as the decoding programs read them, prepared once per policy.
 
-How they get here from the learner: `training.actors`.
+How they get here from the learner: `training.actors.weight_sync`.
 """
 
 import dataclasses

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
@@ -20,7 +20,7 @@ from grre_jax.training import build
 from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import Explorer
-from grre_jax.training.checkpoints import integrity
+from grre_jax.training.actors.weight_sync import Policy, publish
 from grre_jax.training.checkpoints.folder import Checkpoints, listed
 from grre_jax.training.config.run import Config
 from grre_jax.training.data import plan
@@ -37,20 +37,6 @@ PAUSE = 0.25  # seconds between two calls of `between` while nothing is sealed
 TURN_SECONDS = 0.5  # after which the processes of a learner agree whether to wait on
 # A network file system may show a new file only after its caches have expired.
 SHARED_FOLDER_SECONDS = 90
-
-
-class Policy(NamedTuple):
-    """A policy that samples.
-
-    Attributes:
-        version: of the policy.
-        weights: as the explorer takes them; None in a process that has no explorers.
-        metadata: of the data sets that it samples.
-    """
-
-    version: int
-    weights: Any
-    metadata: dict[str, Any]
 
 
 class Supply:
@@ -260,7 +246,7 @@ class Supply:
         calls = [call for call in calls_of(positions, size) if not wanted.isdisjoint(call)]
         self._sampled.add(version)
         if not self.apart:
-            self._sample_calls(self._published(version, params), calls, size, between)
+            self._sample_calls(self._publish(version, params), calls, size, between)
             if self._together:
                 self._wait()
                 refresh_together(self.reader)
@@ -271,27 +257,14 @@ class Supply:
             return len(self._asked) < VERSIONS_AT_ONCE
 
         self._wait(room, between)
-        policy = self._published(version, params)
+        policy = self._publish(version, params)
         if processes.is_first():  # which has the explorers
             work = self._threads.submit(self._sample_calls, policy, calls, size, lambda: None)
             self._asked.append(work)
             self._open.add(work)
 
-    def _published(self, version: int, params: Any) -> Policy:
-        """Returns a policy for the explorer, from its trained parameters."""
-        full = jax.block_until_ready(self.parts.full(params))  # of a step that still computes
-        with self.watch("weights"):
-            digest = integrity.digest(full)
-        # Explorers on a cluster have the frozen parameters.
-        weights = processes.fetch(params) if self.apart else full
-        # Processes without explorers take part in the gathering above alone.
-        follows = self.apart and not processes.is_first()
-        checkpoint = f"checkpoints/{version}" if version in self.checkpoints.steps else ""
-        return Policy(
-            version,
-            None if follows else self.explorer.policy(weights),
-            self.parts.provenance() | {"checkpoint": checkpoint, "weights": digest},
-        )
+    def _publish(self, version: int, params: Any) -> Policy:
+        return publish(version, params, self.parts, self.explorer, self.checkpoints, self.watch)
 
     def _sample_calls(
         self,
@@ -409,7 +382,7 @@ class NewestSupply(Supply):
                     return
                 if not missing.isdisjoint(call) and call[0] not in self._calls:
                     if self._policy is None or self._policy.version != step:
-                        self._policy = self._published(step, state.params)
+                        self._policy = self._publish(step, state.params)
                     self._calls[call[0]] = self.sample(self._policy, call, size)
 
 

@@ -146,6 +146,11 @@ def test_the_index(checkpoint):
         index.write_text(json.dumps({"weight_map": weight_map | {tensors[0]: file}}))
         with pytest.raises(DataError, match="safetensors"):
             models.load(folder)
+    (folder.parent / part.name).write_bytes(part.read_bytes())
+    for file in (f"../{part.name}", str(part)):
+        index.write_text(json.dumps({"weight_map": dict.fromkeys(tensors, file)}))
+        with pytest.raises(DataError, match="weight_map"):
+            models.load(folder)
     index.write_text(json.dumps({"metadata": 1, "weight_map": weight_map, "other": [1]}))
     assert models.load(folder).config.vocab_size > 1
 

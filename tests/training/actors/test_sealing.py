@@ -10,7 +10,8 @@ from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.training.actors import supply
 from grre_jax.training.actors.explorer import MOST_DRAWN, Explorer
-from grre_jax.training.actors.supply import Policy, Supply
+from grre_jax.training.actors.supply import Supply
+from grre_jax.training.actors.weight_sync import Policy
 from grre_jax.training.data.sources import Source
 
 PATIENCE = 60  # seconds until what does not come is given up
