@@ -57,7 +57,7 @@ def train(
         objective: the name of an algorithm, "FILE.py:FUNCTION", or {"name": ..., "options": {...}}.
         sync_interval: steps between two refreshes of the sampler's weights; 1 is on-policy.
         steps: number of updates.
-        name: of the run.
+        name: the run's, in its report and its default folder.
         run_dir: path of its folder; runs/NAME if empty.
         seed: of every random draw.
         resume: continue the run in its folder, with the same arguments.

@@ -60,7 +60,7 @@ def progress_bar(total: int, label: str) -> Iterator[Callable[..., None]]:
 
     Args:
         total: steps to the end.
-        label: what is counted.
+        label: of the things counted.
 
     Yields:
         The function that advances the bar, by one or a given number of steps.

@@ -43,7 +43,7 @@ def json_lines(lines: Iterable[bytes], name: str | Path) -> Iterator[tuple[str, 
     """Yields the objects of JSON lines, each after "name, line N"; empty lines are left out.
 
     Args:
-        lines: an open file, say.
+        lines: for example an open file.
         name: of the file, for messages.
 
     Raises:

@@ -31,7 +31,7 @@ def connected(address: str, *, learner: bool = False) -> Iterator[Any]:
         address: local, auto or HOST:PORT; local starts a cluster on this machine, which ends with
             the context; empty for no cluster.
         learner: Ray starts the learner: print what its processes print, and start the dashboard,
-            which Ray Train asks about them.
+            which Ray Train queries.
 
     Yields:
         The module `ray`; None if the address is empty.
@@ -90,7 +90,7 @@ def require(ray: Any, placed: Iterable[tuple[str, int, int, Mapping[str, float]]
         placed: kind, least and most number, and amounts by resource of each.
 
     Raises:
-        UsageError: it lacks a resource; the message has what is needed and what there is.
+        UsageError: it lacks a resource; the message has the needed and the available amount.
     """
     needed: collections.Counter[str] = collections.Counter()
     for _, least, _, each in placed:

@@ -18,7 +18,7 @@ DISTRIBUTION = ("temperature", "top_k", "top_p", "min_p")  # what the distributi
 
 @dataclasses.dataclass(frozen=True)
 class SamplingParams(Record):
-    """Parameters that decide what is drawn.
+    """Parameters of the distribution of a token, and of a completion's end.
 
     Args:
         temperature: divides the logits; 0 is greedy decoding.

@@ -11,7 +11,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 PACKAGE = "grre_jax"
 FOLDER = "reference/python"
-MODULES = ("config", "errors")  # public modules that are not folders
+MODULES = ("api", "config", "errors")  # public modules that are not folders
 
 
 def on_config(config: Any) -> Any:

@@ -99,7 +99,7 @@ def call(parsed: argparse.Namespace, words: list[str]) -> int:
 
 def configured(config: str, words: list[str], *, computes: bool = False) -> Any:
     """Returns the configuration of a file with the fields that the words override; a process that
-    computes keeps what it compiles where the configuration says.
+    computes keeps compiled programs in the configured folder.
     """
     from grre_jax.machine import keep_compiled
     from grre_jax.training.config.overrides import override

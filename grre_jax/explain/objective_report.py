@@ -46,7 +46,7 @@ def objective_report(
 
     Returns:
         Name, formula (of a user's own loss the first paragraph of its docstring), hyperparameters,
-        sources of what it requires, ratio, and what is left out or stays without effect.
+        sources of the data it requires, ratio, and settings that are left out or without effect.
     """
     formulas = {row.name: row.formula for row in objectives.algorithm_table()}
     own = objective.term.description or "a loss of your own"

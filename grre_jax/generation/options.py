@@ -18,7 +18,7 @@ class Options(Record):
         prompt: one user turn.
         input: JSON lines with "prompt" or "messages" each.
         output: write JSON lines to a new file; - for standard output.
-        params: what is drawn.
+        params: of the distribution of a token.
         num_samples: completions per prompt.
         seed: of the draws.
         system: system message; the chat template's if not given.

@@ -1,4 +1,4 @@
-"""Attention of packed rows that knows shared prompts, as a Pallas kernel for TPU.
+"""Attention of packed rows with shared prompts, as a Pallas kernel for TPU.
 
 The kernels compute flash attention (arXiv 2205.14135) in blocks: a block of queries of all heads of
 a key-value group visits the blocks of keys that any of its queries may see, and only those. Which

@@ -72,7 +72,7 @@ class AlgorithmRow:
 
 
 def algorithms() -> tuple[str, ...]:
-    """Returns the names that `algorithm` knows.
+    """Returns the names that `algorithm` takes.
 
     Examples:
         >>> from grre_jax import objectives

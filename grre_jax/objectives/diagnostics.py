@@ -42,7 +42,7 @@ def ratio_metrics(x: LossInputs, log_ratio: Tokens) -> dict[str, Scalar]:
     Returns:
         ratio_mean: mean rho (1 in expectation under the behaviour policy).
         ratio_second_moment: mean rho^2; see `effective_sample_size`.
-        ratio_max: largest rho (0 where there is no token).
+        ratio_max: largest rho (0 without tokens).
         ratio_out_of_bounds: share of the tokens with |d| above `OUT_OF_BOUNDS`.
         log_ratio_second_moment: mean d^2.
         kl_behavior_k1: mean of q - l, nats a token; unbiased for KL(behaviour || policy) on the
@@ -126,10 +126,10 @@ def batch_diagnostics(logprobs: Float[Array, "..."], batch: Batch) -> dict[str, 
         effective_sample_size_responses: the same of the responses' W.
         log_ratio_q01, log_ratio_q50, log_ratio_q99: quantiles of d over tokens, before any limit or
             truncation.
-        And where the batch says how stale its responses are, for each bin of the histogram, named
+        And where the batch has the age of its responses, for each bin of the histogram, named
         by its first and last version (staleness_0, staleness_1, staleness_2_3, ...,
         staleness_256_up), the share of tokens in it, and kl_behavior_k3_staleness_... the mean of
-        rho - 1 - d over them, 0 where there is none; and over the tokens of the policy itself
+        rho - 1 - d over them, 0 without any; and over the tokens of the policy itself
         (staleness 0), which only differ by how the sampler and the learner compute (rounding, and
         what a narrower dtype loses): sampler_gap_mean and sampler_gap_max of |d|; sampler_gap_kl,
         the mean of rho - 1 - d; and sampler_gap_tail, the share with |d| above `TAIL`.

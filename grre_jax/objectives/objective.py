@@ -120,7 +120,7 @@ class Part:
 
     Attributes:
         name: the word for it in options and configurations.
-        function: the maths; the kind says what it takes and returns.
+        function: the maths; its arguments and result are those of the kind.
         hyperparameters: those that the function reads.
         order: relations between them.
         data: optional fields of `Batch` that the function reads, or `RATIO`.

@@ -61,7 +61,7 @@ def joined(
 
     Args:
         coordinator: HOST:PORT of process 0. If this and the next two are None, JAX looks for a
-            cluster that it knows (TPU pods, Slurm, GKE, Open MPI).
+            supported cluster (TPU pods, Slurm, GKE, Open MPI).
         num_processes: number of processes; 1 alone means no cluster.
         process_id: index of this process, from 0.
         timeout: seconds to wait for the others.

@@ -107,7 +107,7 @@ def append(folder: str | os.PathLike[str], *added: Entry) -> None:
     """Adds the lines of entries and waits until they are on the disk.
 
     Raises:
-        OSError: they could not be written (no space left, say); then the manifest is as it was.
+        OSError: they could not be written (no space, for example); the manifest is as it was.
     """
     lines = b"".join(map(to_line, added))
     # Unbuffered, so that a full disk is noticed in `write` and not when the file is closed.

@@ -205,7 +205,7 @@ class RolloutReader:
 
     def find(self, position: int, policy_version: int | None = None) -> int | None:
         """Returns the number of the newest group at a position of the prompt stream, or of the
-        first one of a policy version; None if there is none.
+        first one of a policy version; None without one.
 
         Args:
             position: in the prompt stream.

@@ -1,6 +1,6 @@
 """Sampling: from prompts to completions with their log-probs.
 
-`SamplingParams` is the record of what is drawn; `sample` returns completions, and
+`SamplingParams` are the parameters of the draws; `sample` returns completions, and
 `sample_trajectories` turns with an environment's observations between them.
 """
 

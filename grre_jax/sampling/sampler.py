@@ -93,7 +93,8 @@ def sample(
         model: the policy, or `prepared(model)` to share its preparation between calls.
         prompts: token lists, or a right-padded [prompts, length] array with `prompt_lengths`. An
             empty list begins at the model's beginning-of-text token.
-        params: what is drawn. Its numbers are traced, so other values compile nothing.
+        params: of the distribution of a token. Its numbers are traced, so others compile
+            nothing.
         key: JAX random key.
         group_size: completions per prompt (K).
         prompt_lengths: [prompts] lengths, needed with an array; neither is checked.

@@ -165,7 +165,7 @@ def sample_trajectories(
             the last one included, in the thread that iterates. Its future gives an observation, or
             None if the trajectory is over. An observation beyond a limit is dropped.
         limits: of a trajectory.
-        params: what is drawn; `max_new_tokens` is the limit of a turn.
+        params: of the distribution of a token; `max_new_tokens` is the limit of a turn.
         key: JAX random key.
         rows: trajectories decoded side by side, over all devices.
         slots: trajectories with a KV cache, over all devices; four times `rows` if None.
@@ -564,7 +564,7 @@ class _Call:
         return programs.Rows(slot, prompt_slot, before, filled, token, allowed, joined, keys)
 
     def _take(self, integers: np.ndarray, scores: np.ndarray) -> None:
-        """Appends what was drawn, and asks for the answers to turns that ended."""
+        """Appends the tokens drawn, and requests the answers to turns that ended."""
         # The loop may stop early: a step was made if a row drew a token in it.
         self.start += int((integers[:, 1] != NONE).any((1, 2)).sum())
         for s, shard in enumerate(self.shards):

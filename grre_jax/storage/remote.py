@@ -2,7 +2,7 @@
 
 Everything works on files of the local disk. What a process needs of a folder in a store is copied
 there first, and what it writes is copied to the store afterwards: files first, then the object that
-enters them. An object exists whole or not at all, so readers find what is entered, and a folder in
+enters them. An object exists whole or not at all, so readers find entered files, and a folder in
 a store has one writer.
 """
 

@@ -71,7 +71,7 @@ class ClusterJudges(VerifierPool):
         return self._pids
 
     def answers(self, asked: Sequence[tuple], timeout: float) -> list[dict[str, Any] | Failure]:
-        """Asks the judges; see `VerifierPool.answers`."""
+        """Returns the judges' answers; see `VerifierPool.answers`."""
         from ray.exceptions import RayTaskError
         from ray.util import ActorPool
 

@@ -39,7 +39,7 @@ class TaskConfig(Record):
         """Makes the task.
 
         Args:
-            seed: of the run.
+            seed: orders the training stream.
 
         Raises:
             UsageError: as of `tasks.build` and `rewards.with_rewards`.

@@ -248,7 +248,7 @@ class Report:
 
 def count_failures(extras: Iterable[dict[str, Any]]) -> dict[str, int]:
     """Completions without a verdict among groups with these `extra` fields: verify_failures in
-    all and by kind; {} if there is none.
+    all and by kind; {} without any.
     """
     # Older data sets hold the kind "invalid" under the name "rubbish".
     kinds = (kind for extra in extras for kind in extra.get(FIELD, ()) if kind)

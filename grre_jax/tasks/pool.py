@@ -1,6 +1,6 @@
 """Verification in processes of their own, with a time limit for each completion.
 
-Each process has a thread here that asks it. One that hangs is killed, whatever it blocks, and
+Each process has a thread here that sends it jobs. One that hangs is killed, whatever it blocks, and
 another takes its place. What a completion gets does not depend on which process judged it, or
 after what: where a process ends under a completion, a fresh one tries it once more.
 
@@ -46,7 +46,7 @@ def make_judge(
     Args:
         task: built from `spec`.
         spec: how processes build it.
-        processes: how many; 0 judges in this process, -1 does so for a task that says
+        processes: how many; 0 judges in this process, -1 does so for a task with
             `trusted_verifier = True` and else takes one a core, MOST_PROCESSES at most.
         timeout: seconds a completion.
     """
@@ -99,7 +99,7 @@ class VerifierPool:
         return self._report.groups(asked, outcomes)
 
     def answers(self, asked: Sequence[tuple], timeout: float) -> list[dict[str, Any] | Failure]:
-        """Asks the worker processes.
+        """Returns the answers of the worker processes.
 
         Args:
             asked: arguments for what the worker makes of the task.

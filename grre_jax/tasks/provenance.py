@@ -1,4 +1,4 @@
-"""Names by which data sets say what made them."""
+"""Names that data sets have for the task and the software that made them."""
 
 import contextlib
 import importlib.metadata

@@ -1,7 +1,7 @@
 """Tasks: their interface, and the lookup of a task by name.
 
-A task is a source of questions and the judge of their answers. The loop knows nothing else about
-it: it asks for the question at a position of the training stream, samples completions, and has each
+A task is a source of questions and the judge of their answers. The loop uses nothing else of
+it: it takes the question at a position of the training stream, samples completions, and has each
 verified.
 
 A task of one's own is any object with `name`, `question`, `evaluation` and `verify`, returned by a
@@ -104,7 +104,7 @@ class Verdict:
             out of its group (a verifier that crashes or hangs gives none either).
         components: the parts the reward is made of, by name; one that is None or left out does not
             apply to this completion.
-        correct: whether the completion is right; None if the task does not say.
+        correct: whether the completion is right; None if the task does not judge it.
 
     Examples:
         A wrong answer that is a number has a small reward:
@@ -258,9 +258,9 @@ def making(field: str, name: str, arguments: dict[str, Any]) -> Iterator[None]:
     UsageError.
 
     Args:
-        field: the option that names what is made.
+        field: the option that names the object.
         name: its value.
-        arguments: of what is made.
+        arguments: of the object.
     """
     try:
         yield

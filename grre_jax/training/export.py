@@ -35,7 +35,8 @@ def write_model(
     All processes of a run call it; the first writes.
 
     Args:
-        parts, graph: of the run.
+        parts: have the tokenizer and the provenance that are written beside the weights.
+        graph: the static half of the model.
         params: all parameters of the model.
         output: the folder to write; it does not exist or is empty.
         step: the policy's version.

@@ -46,7 +46,8 @@ class Learner:
         parts, graph: of the run and of its model.
         choose: the groups of each step.
         supply: seals the run's own samples; None if the run samples nothing.
-        log, checkpoints: of the run.
+        log: takes the metrics of each step.
+        checkpoints: where states are saved.
         start_params: the trained parameters that the run started from.
         stop: of signals.
         console: for the first process.

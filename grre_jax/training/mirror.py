@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 def opened(folder: str) -> Iterator[Mirror | None]:
     """Gives the mirror of a run's folder, with what the store has of it; None for a path.
 
-    At the end of the block, what is new is copied to the store and the local folder is removed.
+    At the end of the block, new files are copied to the store and the local folder is removed.
 
     Args:
         folder: path or URL.
@@ -168,7 +168,7 @@ class Mirror:
         self._sent = _states(self.folder)
 
     def start(self) -> None:
-        """Begins to copy what is new to the store, in a thread, until `close`."""
+        """Begins to copy new files to the store, in a thread, until `close`."""
         # A resumed run writes TensorBoard's files anew from metrics.jsonl.
         self._store.remove(self._store.names("tensorboard"))
         self._thread = threading.Thread(target=self._follow, daemon=True, name="mirror")
@@ -182,7 +182,7 @@ class Mirror:
                 _log.warning("%s cannot be written (%s); trying again", self._store.url, error)
 
     def close(self) -> None:
-        """Copies what is new to the store, for the last time."""
+        """Copies new files to the store, for the last time."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -202,10 +202,10 @@ class Mirror:
         self._steps = set()
 
     def push(self) -> None:
-        """Copies what is new to the store.
+        """Copies new files to the store.
 
         Raises:
-            OSError: the store cannot be written; what is entered there is whole.
+            OSError: the store cannot be written; the files entered there are whole.
         """
         # Before the files: those of what it lists are there by then.
         listing = self.folder / MANIFEST

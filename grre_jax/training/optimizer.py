@@ -163,7 +163,7 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
 
 
 def _scaled_by_sample_size(config: OptimizerConfig) -> optax.GradientTransformation:
-    """Multiplies updates as `OptimizerConfig` says; by 1 if `update` is given no
+    """Multiplies updates as `OptimizerConfig` defines it; by 1 if `update` is given no
     `effective_sample_size`.
     """
 

@@ -56,7 +56,7 @@ def export(folder: Path, output: Path, step: int | None = None, *, adapter: bool
         The exported step.
 
     Raises:
-        UsageError: `output` exists, or there is no adapter to write.
+        UsageError: `output` exists, or no adapter to write.
         DataError: the run or the checkpoint is missing.
     """
     parts, graph, params, step = policy_at(folder, load_config(folder), step)

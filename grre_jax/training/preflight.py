@@ -67,7 +67,7 @@ def check(parts: build.Parts, *, contains: Collection[str]) -> None:
     """Checks what a run needs besides its parts, without writing.
 
     Args:
-        parts: of the run.
+        parts: configuration, model and task.
         contains: benchmark splits that the training data contains.
 
     Raises:

@@ -114,7 +114,7 @@ def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
 
 
 def _check_replaceable(config: Config) -> None:
-    """Refuses to remove what is not a run, or what the new run reads."""
+    """Refuses to remove a folder that is not a run's, or that the new run reads."""
     if not (config.folder / "config.json").is_file():
         raise UsageError(
             f"{config.location} is not the folder of a run (it has no config.json), so --overwrite"

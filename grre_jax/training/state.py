@@ -42,7 +42,7 @@ def create(
 
     Args:
         model: to train.
-        optimizer: of the run.
+        optimizer: whose state is made.
         mesh: over which the state is laid out.
         donate: take the model's own arrays if they are on the mesh (see `place`), so that they
             exist once. The first step deletes them: afterwards only the model's configuration and
@@ -118,7 +118,7 @@ def fresh(params: Any, optimizer: optax.GradientTransformation, mesh: Mesh) -> T
 
     Args:
         params: the trained parameters.
-        optimizer: of the run.
+        optimizer: whose state is laid out.
         mesh: over which the state is laid out.
     """
     shapes = jax.eval_shape(optimizer.init, params)

@@ -52,8 +52,11 @@ def warm_start(
     Imitation is AsymRE with beta = 1 on equal rewards: its advantage is then 1 for every response.
 
     Args:
-        parts, graph, folder, log: of the run.
+        parts: model, task and configuration.
+        graph: the static half of the model.
         params: the trained parameters to begin with.
+        folder: the run's; demonstrations are sealed in it.
+        log: takes a row a step.
         stop: of signals.
         console: for the progress.
 

@@ -115,7 +115,7 @@ def veto(x: LossInputs) -> Gate:
 
     The negative-advantage veto of mu-GRPO (https://arxiv.org/abs/2605.17570), as its abstract has
     it: in a response with a negative advantage the updates of the suffix behind a trigger are
-    removed. The abstract does not say which token is a trigger, so that the bounds have no
+    removed. The abstract defines no trigger, so that the bounds have no
     defaults. The trigger itself is left to the clip.
     """
     ratio = level_ratio(x)

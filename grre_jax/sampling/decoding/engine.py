@@ -183,7 +183,9 @@ def advance(
     """Decodes up to shape.steps steps.
 
     Args:
-        shape, weights, state, distribution: sizes, weights, the donated state, and what is drawn.
+        shape, weights: of the call.
+        state: donated.
+        distribution: of a token.
         eos: [ends] tokens that end a completion, padded with NONE.
         limit: longest completion, in tokens.
         wanted: [shards] prompt slots that must be free for the loop to return to the host, which

@@ -194,7 +194,7 @@ def prefill_observations(
     rows: Rows,
     tokens: Int[Array, "shards some length"],
 ) -> list[Kept]:
-    """Computes tokens that follow what is stored, and stores them too; returns every layer's own
+    """Computes tokens that follow the stored ones, and stores them too; returns every layer's own
     keys and values.
 
     Args:
@@ -329,7 +329,7 @@ def _columns(
     rows: Rows, prompts: Kept, own: Kept, room: int, start: Int[Array, ""]
 ) -> tuple[Int[Array, "rows columns"], Int[Array, "rows columns"]]:
     """Returns the position of each column's token in its row's sequence, and the column of the room
-    whose step is the first to see it: 0 if it was gathered, `room` if it is none of the row's.
+    whose step is the first to see it: 0 if it was gathered, `room` if it belongs to another row.
     """
     before_joined = rows.filled - (start - rows.joined)  # the others were drawn since, in the room
     positions, there = dataclasses.replace(rows, filled=before_joined).columns(prompts, own)

@@ -50,7 +50,7 @@ _HELD_OUT_ONE_IN = 20  # divides the number of questions whatever the operands
 
 @dataclass(eq=False, repr=False)
 class Arithmetic(Record):
-    """The task; see the module's text for what it asks and how it judges.
+    """The task; the module's text describes its questions and verification.
 
     Every question, and the corruption of its demonstration, is addressed by (seed, position). The
     methods that end in `_batch` give the same as the others as token arrays, take numpy or jax
@@ -116,7 +116,7 @@ class Arithmetic(Record):
         return Verdict(float(right), correct=right)
 
     def final_answer(self, completion: str) -> str | None:
-        """The digit before the first `$` of the completion; None if there is none."""
+        """The digit before the first `$` of the completion; None without one."""
         written, end, _ = completion.partition("$")
         return written[-1] if end and written[-1:] in set("0123456789") else None
 

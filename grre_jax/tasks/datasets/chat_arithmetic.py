@@ -35,7 +35,7 @@ class ChatArithmetic(Record):
         operands: numbers in a question, at least 2.
         digits: of the largest operand: operands run from 0 to 10**digits - 1, or `below` - 1.
         template: the prompt, with {expression} where "3 + 5" goes.
-        below: the smallest number that is no operand; 0 for 10**digits.
+        below: operands are smaller than this; 0 for 10**digits.
 
     Attributes:
         name: "chat_arithmetic".

@@ -36,7 +36,7 @@ class Mathematics(StoredQuestions):
     verify = staticmethod(verify_math)
 
     def final_answer(self, completion: str) -> str | None:
-        r"""The answer in one notation ("1/2" for 0.5 and for \frac12); None if there is none."""
+        r"""The answer in one notation ("1/2" for 0.5 and for \frac12); None without one."""
         given = final_expression(completion)
         return None if given is None else canonical(given) or None
 

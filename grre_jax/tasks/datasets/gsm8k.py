@@ -25,8 +25,8 @@ _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
 
 @dataclass(eq=False, repr=False)
 class GSM8K(StoredQuestions):
-    """The task; see the module's text. Nothing is held out of one file to train on unless
-    `held_out` says so.
+    """The task; see the module's text. Of a single file to train on nothing is held out unless
+    `held_out` is set.
 
     Args:
         path: a folder with train.jsonl and test.jsonl, or with Parquet files such as

@@ -3,7 +3,7 @@ for LLM Reasoning from A Cross-Domain Perspective", arXiv 2506.14965).
 
 A record is a row of train/math__combined_54.4k.parquet: {"data_source", "prompt": [{"role",
 "content"}], "ability", "reward_model": {"ground_truth", "style"}, "extra_info"}, verl's format, so
-any other mathematics in that format can be read too. The prompt already says how to answer. Its
+any other mathematics in that format can be read too. The prompt already has the instructions. Its
 messages become the user's turn of the model's chat template, a system message before it.
 """
 

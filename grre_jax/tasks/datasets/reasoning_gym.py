@@ -80,7 +80,7 @@ class ReasoningGym(Record):
         """The question at a position of the training stream.
 
         Raises:
-            UsageError: a position that is no place of a stream.
+            UsageError: a position out of the stream.
             DataError: all questions are held out.
         """
         start = self._order[position]
@@ -93,7 +93,7 @@ class ReasoningGym(Record):
         """Returns the first `count` held-out questions with distinct prompts, or all if fewer.
 
         Raises:
-            UsageError: count is no whole number from 1 on.
+            UsageError: count is not an integer >= 1.
             DataError: the data set has no held-out question.
         """
         count = checked("count", Positive, count)

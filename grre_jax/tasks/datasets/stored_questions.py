@@ -82,8 +82,8 @@ class HeldOutQuestions(domains.Record, abc.ABC):
         """The question at a position of the training stream.
 
         Raises:
-            UsageError: a position that is no place of a stream.
-            DataError: the data cannot be read; the message says what to pass.
+            UsageError: a position out of the stream.
+            DataError: the data cannot be read; the message names the expected argument.
         """
         return self._training[self._order[position]]
 
@@ -92,7 +92,7 @@ class HeldOutQuestions(domains.Record, abc.ABC):
         there are fewer.
 
         Raises:
-            DataError: the data cannot be read; the message says what to pass.
+            DataError: the data cannot be read; the message names the expected argument.
         """
         return self._evaluation[: checked("count", Positive, count)]
 
@@ -197,7 +197,7 @@ class StoredQuestions(HeldOutQuestions):
         return ((f"{name}, record {number}", record) for number, record in enumerate(records, 1))
 
     def _files(self, path: Path, split: str) -> list[Path]:
-        """Returns the files of a split; none if there is no test split."""
+        """Returns the files of a split; [] without a test split."""
         if path.is_file():
             return [path] if split == "train" else []
         files = stored_records.files_of(path, split)

@@ -59,7 +59,7 @@ def read_records(file: Path) -> Iterator[Record]:
     in a .json (or the one object that it is).
 
     Raises:
-        DataError: the file is missing, damaged, or holds something else; the message says what.
+        DataError: the file is missing, damaged, or has other content, which the message names.
         UsageError: the file's name has another ending.
     """
     if file.suffix not in _ENDINGS:

@@ -69,7 +69,7 @@ def demonstration(record: Record, where: str) -> Record:
         where: the record's place, for messages.
 
     Raises:
-        DataError: the record is no conversation.
+        DataError: the record is not a conversation.
     """
     system, turns = _conversation(record, where)
     messages = [{"role": turn["from"], "content": turn["value"]} for turn in turns]

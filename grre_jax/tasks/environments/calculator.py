@@ -1,4 +1,4 @@
-"""Chained arithmetic with a calculator: the policy has the operations worked and says the result.
+"""Chained arithmetic with a calculator: the policy requests the operations and states the result.
 
 The operations of `37+58*19` are worked from left to right. In characters, a turn that ends with `=`
 calls the calculator, which takes one operation, and any other turn is the answer:
@@ -134,7 +134,7 @@ class Calculation:
         self._answer = ""
 
     def reset(self, question: Question, seed: int) -> list[dict[str, str]]:
-        """Asks the question."""
+        """Returns the question."""
         self._answer = question.answer
         return [{"role": "user", "content": question.prompt}]
 

@@ -33,8 +33,8 @@ class Gymnasium(SeededWorlds):
         arguments: of the environment.
 
     Raises:
-        UsageError: the environment cannot be made, or its observation is no text; or the package is
-            not installed.
+        UsageError: the environment cannot be made, or its observation is not a text; or the
+            package is not installed.
     """
 
     name = "gymnasium"
@@ -131,7 +131,7 @@ class Arena:
             return self._said(), {}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict]:
-        """Takes a move; returns what the game says to it."""
+        """Takes a move; returns the game's response."""
         with self._drawing():
             done, _ = self._game.step(action)
             if not done:

@@ -44,7 +44,7 @@ class CharTokenizer:
                 vocabulary if it is a new one.
 
         Raises:
-            UsageError: a repeated character, or an end or pad that is no single character (or no
+            UsageError: a repeated character, or an end or pad that is not a single character (or no
                 end in the vocabulary).
         """
         pad = eos if pad is None else pad

@@ -72,7 +72,7 @@ class ChatTokenizer:
         Args:
             folder: holds tokenizer.json (or tokenizer.model, or vocab.json), and perhaps
                 generation_config.json and config.json.
-            system_prompt: replaces what the template says of its own accord; None leaves that as it
+            system_prompt: replaces the template's own; None leaves that as it
                 is.
             tools: "template" if the chat template writes the definitions of functions, "system"
                 for templates that do not: a system message then holds them in <tools> tags, and
@@ -166,7 +166,7 @@ class ChatTokenizer:
             tools: definitions for the template, as transformers takes them.
 
         Raises:
-            UsageError: there is no template, or it refuses the conversation or leaves out the
+            UsageError: the model has none, or it refuses the conversation or leaves out the
                 tools.
         """
         if tools:
@@ -266,7 +266,7 @@ class ChatTokenizer:
         return prompt_ids, tokens[:end], mask[:end]
 
     def _require_written(self, messages: list[Message], tools: Functions) -> None:
-        """Refuses a template that leaves out a tool call, say: the policy would learn silence."""
+        """Refuses a template that leaves a tool call out: the policy would learn silence."""
 
         def text(messages: list[Message], tools: Functions) -> str:
             return self._render(messages, generation=False, tools=tools)
@@ -398,8 +398,8 @@ class ChatTokenizer:
     ) -> str:
         """A conversation in the template, by default up to where the assistant begins.
 
-        Control tokens in what users and tools say are broken by _BREAK, so that they open no turn;
-        `_rendered_ids` encodes the result.
+        Control tokens in the texts of users and tools are broken by _BREAK, so that they open no
+        turn; `_rendered_ids` encodes the result.
         """
         messages = list(map(self._guarded, messages))
         if self.system_prompt is not None and messages[0]["role"] != "system":

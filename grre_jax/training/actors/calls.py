@@ -99,7 +99,7 @@ def fitting(
     resumed run and in a run split over processes.
 
     Args:
-        config: of the run.
+        config: has the dtypes, and whether low-rank terms alone are trained.
         settings: of the call.
         model: shape of the model.
         mesh: that samples.

@@ -49,7 +49,7 @@ class Worker:
     """An explorer in a process of its own; Ray makes it an actor.
 
     Args:
-        config: of the run.
+        config: from which the actor builds model and task.
         judges: actors that judge what it samples; by itself if empty.
     """
 

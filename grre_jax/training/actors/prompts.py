@@ -32,7 +32,8 @@ def fitting_questions(
     resumed run has the same questions.
 
     Args:
-        task, tokenizer: of the run.
+        task: has the questions.
+        tokenizer: encodes their prompts.
         limit: longest prompt, in tokens.
         positions: in the prompt stream.
 

@@ -47,9 +47,10 @@ class Supply:
     learner, and the others follow what that process finds.
 
     Args:
-        parts, checkpoints: of the run.
+        parts: configuration, mesh and provenance.
+        checkpoints: of earlier policies, which a resumed run may sample with.
         explorer: samples for training, in this process or on a cluster.
-        own: what is to be sampled, and the folder where it is sealed.
+        own: the samples of the run's schedule, and the folder where they are sealed.
         writers: calls whose data sets are waited for side by side.
 
     Attributes:
@@ -193,7 +194,7 @@ class Supply:
         set of their own.
 
         Draws are addressed, so groups that a killed run had sealed are kept. A call is sampled
-        whole, so that every bit of what is missing is the same.
+        whole, so that missing groups come out with the same bits.
 
         Args:
             policy: samples.
@@ -427,7 +428,7 @@ def refuse_lost(config: Config, former: int) -> None:
     policy and later ones, or by earlier ones that have a checkpoint.
 
     Args:
-        config: of the run.
+        config: with the new number of steps.
         former: number of steps that it had.
 
     Raises:

@@ -253,8 +253,8 @@ def prompts(
     not those whose environment fails.
 
     Args:
-        parts: of the run.
-        questions: of its task.
+        parts: have the task, its judge and the tokenizer.
+        questions: of the task.
 
     Raises:
         UsageError: a prompt cannot be encoded.

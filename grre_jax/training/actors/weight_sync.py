@@ -45,7 +45,8 @@ def publish(
     Args:
         version: of the policy.
         params: its trained parameters.
-        parts, checkpoints: of the run.
+        parts: have the frozen parameters and the provenance.
+        checkpoints: the metadata names the one of this version, if it was saved.
         explorer: samples with it.
         watch: counts the seconds.
     """

@@ -146,7 +146,7 @@ class Checkpoints:
             step: of the checkpoint; the newest if None.
 
         Raises:
-            DataError: there is no such checkpoint, or it is damaged; names a checkpoint that the
+            DataError: the checkpoint is missing or damaged; names a checkpoint that the
                 run can be continued from.
         """
         loaded = self._load(step, _parts(like))
@@ -160,7 +160,7 @@ class Checkpoints:
             step: of the checkpoint.
 
         Raises:
-            DataError: there is no such checkpoint, or it is damaged.
+            DataError: the checkpoint is missing or damaged.
         """
         return self._load(step, {"params": like})["params"]
 
@@ -214,7 +214,7 @@ def read_params(folder: Path, step: int, like: Any) -> Any:
         like: arrays or shapes with shardings, by which the parameters are laid out.
 
     Raises:
-        DataError: there is no such checkpoint, or it is damaged.
+        DataError: the checkpoint is missing or damaged.
     """
     checkpoints = Checkpoints(folder, read_only=True)
     try:

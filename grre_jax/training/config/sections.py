@@ -207,7 +207,7 @@ class ClusterConfig(Record):
 
     @property
     def placed(self) -> list[tuple[str, int, int, dict[str, float]]]:
-        """What is placed on the cluster: kind, least and most number, and resources of each."""
+        """Processes placed on the cluster: kind, least and most number, and resources of each."""
         if not self.address:
             return []
         hosts = self.learner.hosts
@@ -279,7 +279,7 @@ class DataConfig(Record):
         path (a path or URL): a rollout folder to train on; empty to sample.
         mix ("FOLDER=SHARE,FOLDER=SHARE:expert"): these shares of every step's groups come from
             these rollout folders, the rest from `path` or, where that is empty, from sampling. With
-            ":expert" all completions of a folder count as an expert's, whatever its records say.
+            ":expert" all completions of a folder count as an expert's, whatever its records have.
         drop_zero_variance: leave out stored groups whose rewards are all equal. Under asymre they
             would still imitate; an expert's stay where the objective asks for experts, and
             trajectories where its option returns is "turns".

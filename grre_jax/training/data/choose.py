@@ -2,8 +2,8 @@
 
 In: a training step, the run's schedule, and the rollout folders (`sources.Source`). Out: the groups
 that the step trains on by folder and number (`Pick`); and these groups, in their order, in the
-policy's own tokens and within the run's limits. The choice is a function of the step and of what is
-sealed, so a resumed run needs only its step.
+policy's own tokens and within the run's limits. The choice is a function of the step and of the
+sealed groups, so a resumed run needs only its step.
 
 The groups of a step come from up to three streams, in this order: the run's own samples
 (`plan.Samples`), data.path, and data.mix (both `Stored`).
@@ -94,7 +94,7 @@ class Chooser:
 
 def read(picks: Sequence[Pick]) -> list[Group]:
     """Reads the groups of a step, in their order. Groups of a mix have unknown policy versions, -1:
-    another run's count does not tell how far this run's policy has moved.
+    another run's count is no measure of how far this run's policy has moved.
 
     Raises:
         DataError: a group cannot be tokenised.

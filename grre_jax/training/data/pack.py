@@ -250,7 +250,7 @@ def _routes(group: Group, routes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarr
 def _turn_rewards(
     groups: Sequence[Group], shape: BatchShape
 ) -> Float[np.ndarray, "responses turns"]:
-    """Returns the rewards of turns, NaN where there is none. A completion without turns or
+    """Returns the rewards of turns, NaN behind the last turn. A completion without turns or
     observations is one turn.
     """
     found = np.full((shape.responses, shape.turns), np.nan, np.float32)

@@ -53,8 +53,8 @@ class Regime(Record):
             as too old: a call begins only if it can be trained on. The run waits less, and is not
             repeatable.
 
-    Only one of offline, staleness and the sync fields can say who samples; the others must be left
-    at their defaults.
+    Only one of offline, staleness and the sync fields can choose who samples; the others must
+    be left at their defaults.
 
     Raises:
         ValueError: naming the field and its domain.
@@ -188,7 +188,7 @@ class Schedule:
     """The plan of every step: `schedule(step)`.
 
     Args:
-        regime: the versions that sample, and what is reused and replayed.
+        regime: the versions that sample, reuse and replay.
         prompts_per_step: groups of the run's own samples that a step trains on.
         seed: the run's; replay is drawn under it.
         max_staleness: largest age in updates of replayed groups when they are trained on; a step
@@ -356,7 +356,7 @@ class Samples:
 
     Args:
         source: the run's rollout folder, a `sources.Source`.
-        schedule: of the run.
+        schedule: positions and versions by step.
         steps: number of steps of the run.
         rounds: largest number of refills of a position; 0 for no dynamic sampling.
     """
@@ -386,8 +386,8 @@ class Samples:
         return found
 
     def missing(self, step: int) -> list[int]:
-        """Returns what is still to be sampled before a step: at most one refill per position, so
-        sample them and call this again.
+        """Returns the positions still to be sampled before a step: at most one refill per position,
+        so sample them and call this again.
 
         Raises:
             CorruptShard: a group whose rewards decide cannot be read.

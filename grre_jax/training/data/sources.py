@@ -144,7 +144,7 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
     """Selects the groups of an epoch by the run's `data` section. Every group is read once.
 
     Args:
-        parts: of the run.
+        parts: configuration, tokenizer and objective, which decide what is usable.
         source: the folder.
 
     Returns:
@@ -297,7 +297,7 @@ def training_contents(parts: build.Parts, folders: Iterable[rollouts.RolloutRead
     trained on, and those of the folders or the task that it learns from.
 
     Args:
-        parts: of the run.
+        parts: have the splits of the task.
         folders: that it reads.
     """
     own = parts.provenance()["contains"] if parts.config.samples else ()

@@ -88,6 +88,6 @@ class StopRequest:
         """Returns the exception that ends the run, after `agreed` returned a signal.
 
         Args:
-            where: the point at which it stops, what is saved, and how to continue.
+            where: the point at which it stops, the saved steps, and how to continue.
         """
         return Stopped(f"stopped by {self.received.name} {where}", self.received)

@@ -102,7 +102,7 @@ def import_rows(
         The names of the sealed data sets.
 
     Raises:
-        UsageError: a name in `mapping` that is no field.
+        UsageError: a name in `mapping` is not a field.
         DataError: the file is missing or empty, or a row is wrong; the message names line, field
             and domain, and nothing is sealed.
 
