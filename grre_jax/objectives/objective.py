@@ -13,7 +13,7 @@ batch that it decides by.
 Two records are equal if they have the same name, function, data and statistics. They are part of
 the structure that jax compiles for: define them once, at the top of a module.
 
-An objective has one part of most kinds. The parts decide what is compiled. Every hyperparameter (an
+An objective has one part of most kinds. The parts determine the program. Every hyperparameter (an
 epsilon, a temperature, a coefficient) is a leaf of a pytree, so that one compiled step serves any
 value and `jax.vmap` over a stacked objective sweeps them.
 """

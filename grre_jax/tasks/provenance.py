@@ -28,7 +28,7 @@ def reward_name(task: tasks.Task) -> str:
 
 
 def package_version(name: str) -> str:
-    """Returns the version of an installed package, "?" for what is not one."""
+    """Returns the version of an installed package, "?" for any other name."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
         return importlib.metadata.version(name)
     return "?"

@@ -94,7 +94,7 @@ class Chooser:
 
 def read(picks: Sequence[Pick]) -> list[Group]:
     """Reads the groups of a step, in their order. Groups of a mix have unknown policy versions, -1:
-    another run's count is no measure of how far this run's policy has moved.
+    another run's count does not measure how far this run's policy has moved.
 
     Raises:
         DataError: a group cannot be tokenised.

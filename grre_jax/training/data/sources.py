@@ -144,7 +144,7 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
     """Selects the groups of an epoch by the run's `data` section. Every group is read once.
 
     Args:
-        parts: configuration, tokenizer and objective, which decide what is usable.
+        parts: configuration, tokenizer and objective, which select the usable groups.
         source: the folder.
 
     Returns:
