@@ -162,8 +162,20 @@ def test_the_age_of_a_response_is_the_mean_over_its_sampled_tokens():
     np.testing.assert_allclose(ages[:6], [7.5, 10 - 13 / 3, 8, 6, 6, 6])
 
 
+def test_experts_alone_need_no_log_probs():
+    shape = BatchShape.of_run(2, 3, 3, 2, 0, 0)
+    missing = {"lengths": (1, 2, 1), "behavior_logprobs": None}
+    own = packed_group(0, lengths=(1, 2, 1))
+    batch = pack([own, packed_group(1, **missing, is_expert=[True] * 3)], shape, expert=True)
+    assert batch.expert.tolist() == [False] * 3 + [True] * 3
+    assert not batch.old_logprobs[batch.mask & (batch.response_ids > 2)].any()
+    for expert, marks in ((True, [True, False, True]), (False, [True] * 3)):
+        with pytest.raises(DataError, match="behavior_logprobs"):
+            pack([own, packed_group(1, **missing, is_expert=marks)], shape, expert=expert)
+
+
 def test_turns_are_packed_with_their_rewards():
-    shape = BatchShape.of_run(2, 3, 4, 8, 0, 0, turns=3)
+    shape = BatchShape.of_run(2, 3, 4, 8, 0, 0, turns=2)
     groups = [packed_group(0, prompt=3, lengths=(2, 1, 3)), played_group(1)]
     batch = pack(groups, shape, behavior_logprobs=False, turns=True)
     arrays = (batch.response_ids, batch.tokens, batch.turns)
@@ -175,7 +187,7 @@ def test_turns_are_packed_with_their_rewards():
         (4, 2, 1),
     ]
     assert (~np.isnan(batch.turn_rewards)).sum(1).tolist() == [1, 1, 1, 2, 2, 0]
-    assert batch.turn_rewards[3:5, :2].tolist() == [[0, 1], [0, 0]]
+    assert batch.turn_rewards[3:5].tolist() == [[0, 1], [0, 0]]
     plain = pack(groups, shape, behavior_logprobs=False)
     assert plain.turns is plain.turn_rewards is None
     unknown = dict.fromkeys(("turn_counts", "turn_tokens", "turn_texts", "turn_rewards"), [])
