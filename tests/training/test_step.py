@@ -332,6 +332,19 @@ def test_data_shaping_draws_anew_each_step(parts, make_group):
     assert len(losses) > 1
 
 
+def test_an_experts_responses_have_the_ratio_one_in_all_metrics(groups, compute):
+    """Whether or not log-probs are stored with them; no policy of the run sampled them."""
+    objective = objectives.algorithm("chord")
+    found = []
+    for logprobs in (None, groups[1].behavior_logprobs, groups[1].behavior_logprobs - 3):
+        expert = np.ones(groups[1].num_completions, np.uint8)
+        shown = dataclasses.replace(groups[1], is_expert=expert, behavior_logprobs=logprobs)
+        metrics = compute(pack([groups[0], shown], SPLIT, expert=True), objective)[2]
+        found.append(jax.tree.map(float, metrics))
+    assert found[0] == pytest.approx(found[1]) == found[2]
+    assert found[0]["effective_sample_size"] > 0.5
+
+
 def test_a_share_of_replayed_experts_is_of_the_whole_step(make_group):
     """However the step is cut, and though some groups of it replay none."""
     config = dataclasses.replace(CONFIG, family="mixtral", num_experts=4, experts_per_token=2)
