@@ -167,3 +167,17 @@ def test_only_what_is_new_is_sent_and_what_is_removed_goes(store, url, make_grou
     store.log.clear()
     run.push()
     assert not [entry for entry in store.log if entry[0] == "PUT"]
+
+
+def test_names_with_brackets_are_no_patterns(store, make_group):
+    url = f"s3://{store.bucket}/runs/lr[1e-5]"
+    run = Mirror(url)
+    work(run.folder, make_group, 0)
+    work(run.folder, make_group, 1)
+    run.push()
+    (run.folder / "checkpoints" / "1").rename(run.folder / "checkpoints" / ".1")
+    run.push()
+    assert entered(url) == [0]
+    run.clear()
+    run.clear()
+    assert run._store.names() == []
