@@ -207,6 +207,9 @@ class Mirror:
         Raises:
             OSError: the store cannot be written; what is entered there is whole.
         """
+        # First of all: the data that a checkpoint needs was sealed before it.
+        saved = [path for path in (self.folder / CHECKPOINTS).glob("*") if path.name.isdigit()]
+        steps = {int(path.name) for path in saved}
         # Before the files: those of what it lists are there by then.
         listing = self.folder / MANIFEST
         lines = listing.read_bytes() if listing.exists() else b""
@@ -222,7 +225,6 @@ class Mirror:
         if lines != self._lines:
             self._store.write(MANIFEST, lines)
             self._lines = lines
-        steps = {int(name.split("/")[1]) for name in _of_kind("checkpoint", states)}
         for step in sorted(steps - self._steps):
             self._enter(step)
         for step in sorted(self._steps - steps):
