@@ -80,8 +80,16 @@ def opened(folder: str) -> Iterator[Mirror | None]:
         try:
             yield mirror
         except BaseException:
-            with contextlib.suppress(OSError):  # the block's own error is the one to report
+            try:
                 mirror.close()
+            except OSError as error:  # the block's own error is the one to raise
+                _log.warning(
+                    "%s cannot be written (%s): it lacks what is new in %s, which the next start of"
+                    " the run removes: copy it first",
+                    folder,
+                    error,
+                    local,
+                )
             raise
         mirror.close()
         shutil.rmtree(local, ignore_errors=True)

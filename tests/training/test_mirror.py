@@ -188,6 +188,15 @@ def test_a_checkpoint_is_entered_after_the_data_that_was_sealed_before_it(
     assert entered(url) == [0, 1] and len(rollouts.read(f"{url}/rollouts")) == 2
 
 
+def test_a_run_that_ends_by_an_error_says_what_the_store_lacks(store, url, make_group, caplog):
+    with pytest.raises(KeyError), opened(url) as run:
+        run.start()
+        work(run.folder, make_group, 0)
+        store.plan = lambda *_: 403
+        raise KeyError
+    assert str(run.folder) in caplog.text and (run.folder / "checkpoints" / "0").is_dir()
+
+
 def test_names_with_brackets_are_no_patterns(store, make_group):
     url = f"s3://{store.bucket}/runs/lr[1e-5]"
     run = Mirror(url)
