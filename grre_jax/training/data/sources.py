@@ -319,6 +319,8 @@ def training_contents(parts: build.Parts, folders: Iterable[rollouts.RolloutRead
         parts: of the run.
         folders: that it reads.
     """
-    own = parts.provenance()["contains"] if parts.config.samples else ()
+    # Demonstrations of the warm start are of the task too.
+    asks = parts.config.samples or parts.config.warm_start.steps
+    own = parts.provenance()["contains"] if asks else ()
     contents = build.model_contents(parts.config)
     return contents.union(own, *(folder.contains for folder in folders))

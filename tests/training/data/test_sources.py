@@ -173,6 +173,12 @@ def trained_on(parts, folders):
     return ids(Chooser(None, stored_streams(parts, folders)), range(8))
 
 
+def cold(parts):
+    """Of the run without its warm start."""
+    config = override(parts.config, ["--warm_start.steps=0"])
+    return dataclasses.replace(parts, config=config)
+
+
 def test_a_resumed_run_trains_on_what_it_began_with(parts, tmp_path):
     folders = sources.open_folders(parts.config, resume=False)
     before = trained_on(parts, folders)
@@ -181,16 +187,17 @@ def test_a_resumed_run_trains_on_what_it_began_with(parts, tmp_path):
     seal(tmp_path / "b", 9)
     again = sources.open_folders(parts.config, resume=True)
     assert trained_on(parts, again) == before
-    assert sources.training_contents(parts, again.values()) == {"a/train", "gsm8k/test"}
+    assert sources.training_contents(cold(parts), again.values()) == {"a/train", "gsm8k/test"}
     new = sources.open_folders(parts.config, resume=False)
     assert trained_on(parts, new) != before
-    assert sources.training_contents(parts, new.values()) == {
+    assert sources.training_contents(cold(parts), new.values()) == {
         "a/train",
         "b/test",
         "gsm8k/test",
     }
     samples = dataclasses.replace(parts, config=override(parts.config, ["--data.path="]))
-    assert sources.training_contents(samples, ()) == {"arithmetic/train", "gsm8k/test"}
+    for learner in (cold(samples), parts):  # demonstrations are of the task too
+        assert sources.training_contents(learner, ()) == {"arithmetic/train", "gsm8k/test"}
 
 
 def test_a_folder_that_lacks_what_a_run_began_with_is_refused(parts, tmp_path):
