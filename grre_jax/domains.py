@@ -138,7 +138,9 @@ def parse(name: str, annotation: Any, text: str) -> Any:
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(text)
     elif typing.get_origin(kind) is tuple:
-        words = (word.strip() for word in text.split(","))
+        words = text.split(",")
+        if len(words) > 1:
+            words = [word.strip() or word for word in words]  # a stop string may be a newline
         value = literal(text) if text[:1] in ("(", "[") else tuple(filter(None, words))
     return checked(name, annotation, value)
 

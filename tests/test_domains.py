@@ -75,6 +75,10 @@ def test_values_that_are_refused(annotation, values):
         (Words, "fast", "fast"),
         (tuple[str, ...], "a, b", ("a", "b")),
         (tuple[str, ...], "['a,b']", ("a,b",)),
+        (tuple[str, ...], "", ()),
+        (tuple[str, ...], "\n", ("\n",)),
+        (tuple[str, ...], " Q:\n", (" Q:\n",)),
+        (tuple[str, ...], "\n, a,", ("\n", "a")),
         (dict[str, Any], '{"a": 1}', {"a": 1}),
     ],
 )

@@ -80,8 +80,16 @@ def opened(folder: str) -> Iterator[Mirror | None]:
         try:
             yield mirror
         except BaseException:
-            with contextlib.suppress(OSError):  # the block's own error is the one to report
+            try:
                 mirror.close()
+            except OSError as error:  # the block's own error is the one to raise
+                _log.warning(
+                    "%s cannot be written (%s): it lacks what is new in %s, which the next start of"
+                    " the run removes: copy it first",
+                    folder,
+                    error,
+                    local,
+                )
             raise
         mirror.close()
         shutil.rmtree(local, ignore_errors=True)
@@ -207,6 +215,9 @@ class Mirror:
         Raises:
             OSError: the store cannot be written; the files entered there are whole.
         """
+        # First of all: the data that a checkpoint needs was sealed before it.
+        saved = [path for path in (self.folder / CHECKPOINTS).glob("*") if path.name.isdigit()]
+        steps = {int(path.name) for path in saved}
         # Before the files: those of what it lists are there by then.
         listing = self.folder / MANIFEST
         lines = listing.read_bytes() if listing.exists() else b""
@@ -222,7 +233,6 @@ class Mirror:
         if lines != self._lines:
             self._store.write(MANIFEST, lines)
             self._lines = lines
-        steps = {int(name.split("/")[1]) for name in _of_kind("checkpoint", states)}
         for step in sorted(steps - self._steps):
             self._enter(step)
         for step in sorted(self._steps - steps):

@@ -40,6 +40,34 @@ def _muon(config: OptimizerConfig, rate: optax.Schedule, decay: dict) -> Any:
         muon_weight_dimension_numbers=matrices,
         consistent_rms=MUON_RMS,
     )
+    return _decoupled(direction, rate, decay)
+
+
+def _sgd(config: OptimizerConfig, rate: optax.Schedule, decay: dict) -> Any:
+    """Returns SGD, whose momentum does not gather the decay."""
+    if not config.weight_decay:  # with the state that stored checkpoints have
+        plain = optax.sgd(rate, momentum=config.b1 or None)
+        return optax.chain(optax.add_decayed_weights(**decay), plain)
+    direction = optax.trace(config.b1) if config.b1 else optax.identity()
+    return _decoupled(direction, rate, decay)
+
+
+def _adafactor(config: OptimizerConfig, rate: optax.Schedule, decay: dict) -> Any:
+    """Returns Adafactor; Optax's own decay does not follow the learning rate."""
+    direction = optax.adafactor(
+        None if config.weight_decay else rate,
+        multiply_by_parameter_scale=False,
+        clipping_threshold=None,
+        decay_rate=config.b2,
+    )
+    if not config.weight_decay:
+        return direction
+    return _decoupled(optax.chain(direction, optax.scale(-1)), rate, decay)
+
+
+def _decoupled(
+    direction: optax.GradientTransformation, rate: optax.Schedule, decay: dict
+) -> optax.GradientTransformation:
     decayed = optax.add_decayed_weights(**decay)
     return optax.chain(direction, decayed, optax.scale_by_learning_rate(rate))
 
@@ -50,17 +78,8 @@ OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "nadamw": lambda c, rate, decay: optax.nadamw(rate, c.b1, c.b2, c.eps, **decay),
     "muon": _muon,
     "lion": lambda c, rate, decay: optax.lion(rate, c.b1, c.b2, **decay),
-    "sgd": lambda c, rate, decay: optax.chain(
-        optax.add_decayed_weights(**decay), optax.sgd(rate, momentum=c.b1 or None)
-    ),
-    "adafactor": lambda c, rate, decay: optax.adafactor(
-        rate,
-        multiply_by_parameter_scale=False,
-        clipping_threshold=None,
-        decay_rate=c.b2,
-        weight_decay_rate=c.weight_decay or None,
-        weight_decay_mask=decay["mask"],
-    ),
+    "sgd": _sgd,
+    "adafactor": _adafactor,
 }
 DECAYS: dict[str, Callable[[Array], Array]] = {
     "none": jnp.ones_like,

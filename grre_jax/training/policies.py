@@ -136,7 +136,9 @@ def find_scorer(name: str, dtype: str = "", compute_dtype: str = "") -> Scorer:
     model = nnx.merge(graph, params)
 
     def score(groups: Sequence[Group], temperature: float) -> list[Float[np.ndarray, " tokens"]]:
-        longest = max(len(group.prompt_tokens) + int(group.lengths.max()) for group in groups)
+        # The longest prompt and completion, which may be of two groups, must fit one row.
+        longest = max(len(group.prompt_tokens) for group in groups)
+        longest += max(int(group.lengths.max()) for group in groups)
         row = ROW_TOKENS
         while row < longest:
             row *= 2

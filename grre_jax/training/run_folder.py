@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -125,10 +126,24 @@ def _check_replaceable(config: Config) -> None:
         ("model.path", config.model.path),
         ("model.adapter", config.model.adapter),
         *(("data.mix", entry.path) for entry in config.data.entries),
+        *_own_files(config),
     ):
         if path and _inside(path, config.location):
             domain = f"a path outside run folder {config.location}, which --overwrite would remove"
             raise ConfigError(name, domain, path)
+
+
+def _own_files(config: Config) -> Iterator[tuple[str, str]]:
+    """Yields fields and the existing files and folders that they name, among other things."""
+    hooks = [("task.name", config.task.name), ("objective.name", config.objective.name)]
+    hooks += [("task.reward", reward) for reward in config.task.reward]
+    for section in ("task", "objective"):
+        options = getattr(config, section).options
+        hooks += [(f"{section}.options.{name}", str(value)) for name, value in options.items()]
+    for name, text in hooks:
+        for path in (text, text.rpartition(":")[0]):  # FILE.py:FUNCTION
+            if os.path.exists(path):  # of any text: pathlib raises for a long one
+                yield name, path
 
 
 def _inside(path: str, folder: str) -> bool:

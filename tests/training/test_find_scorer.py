@@ -2,6 +2,8 @@
 sampler did.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import policies
 from grre_jax.training.policies import find_scorer
+
+from ..groups import packed_group
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +32,18 @@ def test_a_checkpoint_scores_what_it_sampled_as_its_sampler_did(tiny_run, first,
     for group, values in zip(sampled, first.score(sampled, 1.0), strict=True):
         np.testing.assert_allclose(values, group.behavior_logprobs, atol=1e-5)
     assert first.described["model"] == str(tiny_run) and first.described["step"] == 0
+
+
+def test_the_longest_prompt_and_completion_may_be_of_two_groups(first, monkeypatch):
+    monkeypatch.setattr(policies, "ROW_TOKENS", 16)
+    groups = [packed_group(0, prompt=10, lengths=(4, 2)), packed_group(1, prompt=4, lengths=(10,))]
+    groups = [
+        dataclasses.replace(g, tokens=g.tokens % 8, prompt_tokens=g.prompt_tokens % 8)
+        for g in groups
+    ]
+    together = first.score(groups, 1.0)
+    for group, values in zip(groups, together, strict=True):
+        np.testing.assert_allclose(first.score([group], 1.0)[0], values, atol=1e-5)
 
 
 def test_an_exported_model_is_the_same_policy(tiny_run, first, sampled, tmp_path):

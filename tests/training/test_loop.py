@@ -250,6 +250,15 @@ def test_what_replaces_import_in_all_threads_is_imported_before_there_are_any(
     assert threads == before
 
 
+def test_a_run_may_have_no_steps_to_take(tiny_run, make_config, tmp_path):
+    """Of the warm start alone; and one that had taken more before it was resumed."""
+    run = train(make_config(tmp_path / "warm", "--training.steps 0"))
+    assert log(run) == [row for row in log(tiny_run) if row["kind"] != "train"][:7]
+    shutil.copytree(tiny_run, tmp_path / "run")
+    run = train(make_config(tmp_path / "run", "--training.steps 4"), resume=True)
+    assert log(run) == log(tiny_run) and bits(run) == bits(tiny_run)
+
+
 def test_an_offline_run_samples_all_of_its_data_first(make_config, tmp_path):
     config = make_config(tmp_path, "--warm-start.steps 0", regime=Regime(offline=True))
     train(config)

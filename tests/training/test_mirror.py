@@ -167,3 +167,45 @@ def test_only_what_is_new_is_sent_and_what_is_removed_goes(store, url, make_grou
     store.log.clear()
     run.push()
     assert not [entry for entry in store.log if entry[0] == "PUT"]
+
+
+def test_a_checkpoint_is_entered_after_the_data_that_was_sealed_before_it(
+    url, make_group, pushed, monkeypatch
+):
+    """The learner seals and saves while its files are listed."""
+    run = pushed(0)
+    states = mirror._states
+
+    def meanwhile(folder):
+        monkeypatch.setattr(mirror, "_states", states)
+        work(folder, make_group, 1)
+        return states(folder)
+
+    monkeypatch.setattr(mirror, "_states", meanwhile)
+    run.push()
+    assert len(rollouts.read(f"{url}/rollouts")) > max(entered(url))
+    run.push()
+    assert entered(url) == [0, 1] and len(rollouts.read(f"{url}/rollouts")) == 2
+
+
+def test_a_run_that_ends_by_an_error_says_what_the_store_lacks(store, url, make_group, caplog):
+    with pytest.raises(KeyError), opened(url) as run:
+        run.start()
+        work(run.folder, make_group, 0)
+        store.plan = lambda *_: 403
+        raise KeyError
+    assert str(run.folder) in caplog.text and (run.folder / "checkpoints" / "0").is_dir()
+
+
+def test_names_with_brackets_are_no_patterns(store, make_group):
+    url = f"s3://{store.bucket}/runs/lr[1e-5]"
+    run = Mirror(url)
+    work(run.folder, make_group, 0)
+    work(run.folder, make_group, 1)
+    run.push()
+    (run.folder / "checkpoints" / "1").rename(run.folder / "checkpoints" / ".1")
+    run.push()
+    assert entered(url) == [0]
+    run.clear()
+    run.clear()
+    assert run._store.names() == []

@@ -39,6 +39,9 @@ def run(make_config, tmp_path):
 
 def test_what_exists_is_refused_and_untouched(run, make_config, tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
+    for name in ("own.py", "questions.jsonl"):
+        (run.folder / name).write_text("")
+    own = run.folder / "own.py"
     other = make_config(tmp_path)
     file = make_config(tmp_path / "thesis.tex")
     for config, options, error, named in (
@@ -60,6 +63,16 @@ def test_what_exists_is_refused_and_untouched(run, make_config, tmp_path):
             {"overwrite": True},
             UsageError,
             "model.path",
+        ),
+        *(
+            (override(run, [f"--{field}={value}"]), {"overwrite": True}, UsageError, field)
+            for field, value in (
+                ("task.name", f"{own}:make"),
+                ("task.reward", f"{own}:right=0.5"),
+                ("task.options.path", run.folder / "questions.jsonl"),
+                ("objective.name", f"{own}:loss"),
+                ("task.options.template", f"{own}:" + "x" * 5000),
+            )
         ),
     ):
         refused(config, error, named, **options)

@@ -96,6 +96,22 @@ def test_every_optimiser_descends_and_decays_matrices_alone(name, params):
     assert not np.any(updates["norm"]) and not np.any(updates["qkv_bias"])
 
 
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_a_step_decays_by_rate_and_decay_alone(name, params):
+    """Also after steps that moved by momentum, and with a rate of a schedule."""
+    fields = {"learning_rate": 0.05, "warmup_steps": 2, "clip_norm": 0.0}
+    changes = []
+    for decay in (0.0, 0.5):
+        optimizer = make_optimizer(OptimizerConfig(name=name, weight_decay=decay, **fields))
+        state = optimizer.init(params)
+        for factor in (1.0, 0.0, 0.0):
+            gradient = jax.tree.map(lambda x, factor=factor: jnp.full_like(x, factor), params)
+            updates, state = jax.jit(optimizer.update)(gradient, state, params)
+        changes.append(updates["up_proj"])
+    expected = -0.05 * 0.5 * params["up_proj"]
+    np.testing.assert_allclose(changes[1] - changes[0], expected, rtol=1e-3, atol=1e-6)
+
+
 def test_muon_makes_every_matrix_orthogonal():
     random = np.random.default_rng(0)
     gradients = {"up_proj": random.normal(size=(2, 3, 5, 9)), "embed": random.normal(size=(5, 9))}

@@ -330,3 +330,42 @@ def test_data_shaping_draws_anew_each_step(parts, make_group):
         state, metrics = step(state, batch, objectives.algorithm("red_drop"), TEMPERATURE, KEY)
         losses.add(float(metrics["loss"]))
     assert len(losses) > 1
+
+
+def test_an_experts_responses_have_the_ratio_one_in_all_metrics(groups, compute):
+    """Whether or not log-probs are stored with them; no policy of the run sampled them."""
+    objective = objectives.algorithm("chord")
+    found = []
+    for logprobs in (None, groups[1].behavior_logprobs, groups[1].behavior_logprobs - 3):
+        expert = np.ones(groups[1].num_completions, np.uint8)
+        shown = dataclasses.replace(groups[1], is_expert=expert, behavior_logprobs=logprobs)
+        metrics = compute(pack([groups[0], shown], SPLIT, expert=True), objective)[2]
+        found.append(jax.tree.map(float, metrics))
+    assert found[0] == pytest.approx(found[1]) == found[2]
+    assert found[0]["effective_sample_size"] > 0.5
+
+
+def test_a_share_of_replayed_experts_is_of_the_whole_step(make_group):
+    """However the step is cut, and though some groups of it replay none."""
+    config = dataclasses.replace(CONFIG, family="mixtral", num_experts=4, experts_per_token=2)
+    graph, params = nnx.split(models.Transformer(config, rngs=nnx.Rngs(1)))
+    params = nnx.to_pure_dict(params)
+    objective = objectives.algorithm("chord")
+    draw = np.random.default_rng(0)
+    made = [make_group(i, prompt=2, lengths=(5, 6, 4), rewards=[1, 0, 0]) for i in range(4)]
+    for number, group in enumerate(made):
+        if number < 2:
+            group.routes = (2 * draw.integers(0, 2, (17, 1)) + [0, 1]).reshape(-1)
+        else:
+            group.is_expert = np.ones(3, np.uint8)
+
+    @jax.jit
+    def gap(batch):
+        found = loss_and_gradient(graph, params, batch, objective, TEMPERATURE, KEY)
+        return found[2]["router_gap"]
+
+    gaps = [
+        float(gap(pack(made, dataclasses.replace(shape, routes=(1, 2)), expert=True)))
+        for shape in (WHOLE, SPLIT)
+    ]
+    assert 0 < gaps[0] < 1 and gaps[1] == pytest.approx(gaps[0])

@@ -161,14 +161,15 @@ def greedy_settings(settings: SamplingConfig) -> SamplingConfig:
 
 
 def training_call(config: Config) -> Call | None:
-    """Returns the largest call that samples a run's own data; None if all data is stored.
+    """Returns the largest call that samples a run's own data; None if all data is stored, or no
+    step is taken.
 
     A policy version samples all its positions together. Versions may have different numbers of
     them: an interval that the run's end cuts short has fewer.
     """
-    if not config.samples:
-        return None
     steps = config.training.steps
+    if not (config.samples and steps):
+        return None
     sampled = (len(config.schedule.sampled(version, steps)) for version in range(steps))
     return call_of(config.sampling, max(sampled))
 

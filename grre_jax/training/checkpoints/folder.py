@@ -10,7 +10,7 @@ against which reads are checked (`integrity.py`).
 import contextlib
 import dataclasses
 import logging
-import operator
+import math
 import re
 import sys
 import threading
@@ -48,7 +48,8 @@ def _preserved(config: CheckpointConfig, needed: Callable[[int], bool] | None) -
         policies.append(_Needed(needed))
     if config.best:
         best = kinds.BestN(
-            get_metric_fn=operator.itemgetter(config.best_metric),
+            # Evaluations before a resume may lack the figure.
+            get_metric_fn=lambda metrics: metrics.get(config.best_metric, -math.inf),
             n=config.best,
             # True, the default, would keep every checkpoint without an evaluation.
             keep_checkpoints_without_metrics=False,

@@ -30,6 +30,7 @@ from grre_jax import random_streams
 from grre_jax.domains import ConfigError, Count, Positive, Record
 from grre_jax.errors import DataError
 from grre_jax.random_streams import Purpose
+from grre_jax.rollouts import CorruptShard
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ usable groups selected by the `data` section. This happens once a run, before th
 import collections
 import copy
 import dataclasses
+import hashlib
 import json
 import logging
 from collections.abc import Iterable, Mapping
@@ -24,7 +25,7 @@ from grre_jax.training import build
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.pack import require_logprobs
 
-# In the run's folder: {path: {"datasets": number}}.
+# In the run's folder: {path: {"datasets": number, "sha256": of the digests of their data}}.
 FILE = "stored.json"
 ROUNDING = 0.02  # nats by which log-probs of the same logits may differ: two bfloat16 sums
 
@@ -105,10 +106,13 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
     """
     file = config.folder / FILE
     counts: dict[str, int] = {}
+    digests: dict[str, str] = {}
     if resume and file.is_file():  # else the run was killed before it was written, or reads nothing
         try:
             recorded = json.loads(file.read_text())
             counts = {path: int(mark["datasets"]) for path, mark in recorded.items()}
+            # Earlier versions recorded none.
+            digests = {path: mark["sha256"] for path, mark in recorded.items() if "sha256" in mark}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
                 f"{file} cannot be read ({error!r}): restore it, or start again with --overwrite"
@@ -127,12 +131,27 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
             )
         # Others may seal meanwhile: what the process that looked first found is there for all.
         found[path] = reader.first(int(processes.gather_ints(count).min()))
+        if digests.get(path, now := _digest(found[path])) != now:
+            raise DataError(
+                f"rollout folder {path}: expected the data that run {config.location} began with,"
+                " got other data sets of the same number: restore it, or start the run again with"
+                " --overwrite"
+            )
     return found
+
+
+def _digest(reader: rollouts.RolloutReader) -> str:
+    """Returns a digest of the data of all data sets, hexadecimal."""
+    files = [entry.files[entry.data_file]["sha256"] for entry in reader.datasets]
+    return hashlib.sha256("".join(files).encode()).hexdigest()
 
 
 def record_folders(folder: Path, folders: Mapping[str, rollouts.RolloutReader]) -> None:
     """Writes the data sets that a run reads, if any, into its folder, for `open_folders`."""
-    marks = {path: {"datasets": len(reader.datasets)} for path, reader in folders.items()}
+    marks = {
+        path: {"datasets": len(reader.datasets), "sha256": _digest(reader)}
+        for path, reader in folders.items()
+    }
     if marks:
         replace(folder / FILE, json.dumps(marks, indent=2) + "\n")
 
@@ -300,6 +319,8 @@ def training_contents(parts: build.Parts, folders: Iterable[rollouts.RolloutRead
         parts: have the splits of the task.
         folders: that it reads.
     """
-    own = parts.provenance()["contains"] if parts.config.samples else ()
+    # Demonstrations of the warm start are of the task too.
+    asks = parts.config.samples or parts.config.warm_start.steps
+    own = parts.provenance()["contains"] if asks else ()
     contents = build.model_contents(parts.config)
     return contents.union(own, *(folder.contains for folder in folders))

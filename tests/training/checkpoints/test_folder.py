@@ -91,6 +91,17 @@ def test_what_is_kept(state, tmp_path, keep, needed, expected):
     assert listed(tmp_path / "c") == checkpoints.steps == expected
 
 
+def test_evaluations_without_the_figure_are_the_worst(state, tmp_path):
+    """As a resumed run may choose the best by a figure that its first evaluations lack."""
+    config = CheckpointConfig(keep=1, best=1, best_metric="greedy_accuracy")
+    scores = [{"accuracy": 0.9}, {"greedy_accuracy": 0.1}, {"accuracy": 1.0}, None]
+    checkpoints = Checkpoints(tmp_path / "c", config)
+    for step, figures in enumerate(scores, 1):
+        checkpoints.save(at(state, step), wait=True, metrics=figures)
+    checkpoints.close()
+    assert listed(tmp_path / "c") == [2, 4]
+
+
 def test_a_full_disk_is_said_and_the_checkpoint_before_restores(state, tmp_path):
     mount = ["mount", "-t", "tmpfs", "-o", "size=1800k", "none", tmp_path]
     if subprocess.run(mount, capture_output=True).returncode:

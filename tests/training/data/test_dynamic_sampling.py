@@ -4,6 +4,7 @@ still to be sampled.
 
 from hypothesis import given, strategies as st
 
+from grre_jax.rollouts import CorruptShard
 from grre_jax.training.data import plan
 
 
@@ -54,3 +55,16 @@ def test_sampling_what_is_missing_ends_with_the_first_signal_of_each_place(place
             assert folder.groups[index] == (position, version)
         else:
             assert index is None and len(sampled) == rounds + 1
+
+
+def test_a_policy_whose_samples_are_damaged_is_needed():
+    """Whether they are to be sampled again is decided by rewards that cannot be read."""
+
+    class Damaged(Folder):
+        def has_reward_variance(self, index):
+            raise CorruptShard("shard", "damaged", index)
+
+    folder = Damaged()
+    schedule = plan.Schedule(plan.Regime(), 2)
+    folder.signals = {(position, 0): True for position in schedule.sampled(0, 4)}
+    assert plan.Samples(folder, schedule, 4, rounds=1).needs(0)

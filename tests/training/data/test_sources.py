@@ -4,6 +4,7 @@ selected.
 
 import dataclasses
 import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -172,6 +173,12 @@ def trained_on(parts, folders):
     return ids(Chooser(None, stored_streams(parts, folders)), range(8))
 
 
+def cold(parts):
+    """Of the run without its warm start."""
+    config = override(parts.config, ["--warm_start.steps=0"])
+    return dataclasses.replace(parts, config=config)
+
+
 def test_a_resumed_run_trains_on_what_it_began_with(parts, tmp_path):
     folders = sources.open_folders(parts.config, resume=False)
     before = trained_on(parts, folders)
@@ -180,12 +187,17 @@ def test_a_resumed_run_trains_on_what_it_began_with(parts, tmp_path):
     seal(tmp_path / "b", 9)
     again = sources.open_folders(parts.config, resume=True)
     assert trained_on(parts, again) == before
-    assert sources.training_contents(parts, again.values()) == {"a/train", "gsm8k/test"}
+    assert sources.training_contents(cold(parts), again.values()) == {"a/train", "gsm8k/test"}
     new = sources.open_folders(parts.config, resume=False)
     assert trained_on(parts, new) != before
-    assert sources.training_contents(parts, new.values()) == {"a/train", "b/test", "gsm8k/test"}
+    assert sources.training_contents(cold(parts), new.values()) == {
+        "a/train",
+        "b/test",
+        "gsm8k/test",
+    }
     samples = dataclasses.replace(parts, config=override(parts.config, ["--data.path="]))
-    assert sources.training_contents(samples, ()) == {"arithmetic/train", "gsm8k/test"}
+    for learner in (cold(samples), parts):  # demonstrations are of the task too
+        assert sources.training_contents(learner, ()) == {"arithmetic/train", "gsm8k/test"}
 
 
 def test_a_folder_that_lacks_what_a_run_began_with_is_refused(parts, tmp_path):
@@ -209,3 +221,21 @@ def test_processes_that_look_at_different_moments_read_the_same(parts, tmp_path,
     folders = sources.open_folders(parts.config, resume=False)
     assert [len(part.datasets) for part in folders.values()] == [1, 1]
     assert len(folders[str(tmp_path / "a")]) == 4
+
+
+def test_another_folder_of_the_same_name_is_refused(parts, tmp_path):
+    config = parts.config
+    sources.record_folders(config.folder, sources.open_folders(config, resume=False))
+    shutil.rmtree(tmp_path / "a")
+    seal(tmp_path / "a", 0, 1, 2, 3)
+    seal(tmp_path / "a", 4)
+    sources.open_folders(config, resume=True)  # the same data, imported again
+    shutil.rmtree(tmp_path / "a")
+    seal(tmp_path / "a", 10, 11, 12, 13)
+    seal(tmp_path / "a", 14)
+    with pytest.raises(DataError, match=str(tmp_path / "a")):
+        sources.open_folders(config, resume=True)
+    file = config.folder / "stored.json"  # earlier versions wrote the numbers alone
+    marks = json.loads(file.read_text())
+    file.write_text(json.dumps({path: {"datasets": m["datasets"]} for path, m in marks.items()}))
+    assert len(sources.open_folders(config, resume=True)) == 2
