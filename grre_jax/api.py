@@ -107,6 +107,12 @@ def train(
             f"run_dir: expected a path, got {run_dir!r}; `grre train` trains into an object store"
         )
     folder = Path(run_dir or Path("runs") / name)
+    if (folder / "config.json").exists() and not (resume or overwrite):
+        # Before the questions beside it are replaced.
+        raise UsageError(
+            f"run_dir: expected a folder without a run, got {str(folder)!r}: continue it with"
+            " resume=True, or replace it with overwrite=True"
+        )
     named = {
         "name": name,
         "run_dir": str(folder),
@@ -240,14 +246,20 @@ def _stored(questions: Any, folder: Path, *, resume: bool) -> dict[str, str]:
         )
     store = folder.parent / f"{folder.name}-questions"
     store.mkdir(parents=True, exist_ok=True)
-    for split in ("train", "test"):
-        file = store / f"{split}.jsonl"
-        text = "".join(json.dumps(dict(row)) + "\n" for row in splits.get(split, ()))
-        if resume and file.exists() and file.read_text() != text:
-            raise UsageError(
-                f"questions: expected those that the run began with, which {file} holds; resume it"
-                " with them, or begin another run."
-            )
+    texts = {
+        store / f"{split}.jsonl": "".join(json.dumps(dict(row)) + "\n" for row in rows)
+        for split, rows in ({"test": ()} | splits).items()
+    }
+    if resume and (store / "train.jsonl").exists():
+        # A test split that there was not changes the questions of training too.
+        for file, text in texts.items():
+            if (file.read_text() if file.exists() else "") != text:
+                raise UsageError(
+                    f"questions: expected those that the run began with, which {store} holds;"
+                    " resume it with them, or begin another run."
+                )
+        return {"path": str(store)}
+    for file, text in texts.items():
         if text:
             file.write_text(text)
         else:

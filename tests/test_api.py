@@ -104,6 +104,25 @@ def test_arguments_outside_their_domain_are_named(chat_model, tmp_path, changes,
     assert not (tmp_path / "run").exists()
 
 
+def test_the_questions_of_a_run_stay_those_that_it_began_with(chat_model, tmp_path):  # noqa: F811
+    """Where it is neither resumed nor replaced, and where it is resumed with other ones."""
+    run = tmp_path / "run"
+    store = tmp_path / "run-questions"
+    run.mkdir()
+    store.mkdir()
+    (run / "config.json").write_text("{}")
+    text = "".join(json.dumps(row) + "\n" for row in QUESTIONS)
+    (store / "train.jsonl").write_text(text)
+    arguments = {"model": chat_model, "run_dir": run}
+    with pytest.raises(UsageError, match="run_dir"):
+        grre.train(questions=QUESTIONS[:3], **arguments)
+    for others in (QUESTIONS[:3], {"train": QUESTIONS, "test": QUESTIONS[:1]}):
+        with pytest.raises(UsageError, match="questions"):
+            grre.train(questions=others, resume=True, **arguments)
+    assert [file.name for file in store.iterdir()] == ["train.jsonl"]
+    assert (store / "train.jsonl").read_text() == text
+
+
 def test_records_of_questions(tmp_path):
     file = tmp_path / "questions.jsonl"
     parts = [{"type": "text", "text": "2+"}, {"type": "text", "text": "2"}]

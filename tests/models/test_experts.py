@@ -123,6 +123,27 @@ def test_the_sampler_records_the_experts_that_the_learner_replays(small):
     assert (router.differing == 0).all() and (router.replayed > 0).all()
 
 
+def test_the_sampler_routes_by_the_parameters_in_their_precision(small):
+    """As the learner does: experts of nearly equal logits are not told apart in bfloat16."""
+    model = small(**MIXTURE, compute_dtype=jnp.bfloat16)
+    router = model.layers.router_proj[...]
+    # Every second expert is the one before it, a little larger where the logits are above 0.
+    near = router[..., ::2] * (1 + 2**-10)
+    model.layers.router_proj[...] = router.at[..., 1::2].set(near[..., :2]).at[..., 4].set(0)
+    prompts = np.random.default_rng(0).integers(0, 29, (8, 12))
+    params = sampling.SamplingParams(max_new_tokens=1)
+    options = {"key": jax.random.key(0), "routes": True}
+    samples = jax.device_get(sampling.sample(model, prompts, params, **options))
+    _, router = jax.device_get(routed(model, prompts))
+    # A third of them differed; the rounding of activations may move a few.
+    assert (samples.prompt_routes[:, :12] != router.chosen).mean() < 0.02
+
+
+@nnx.jit
+def routed(model, tokens):
+    return model.forward(tokens)
+
+
 @nnx.jit
 def score(model, tokens, routes):
     return models.token_logprobs(model, tokens, routes=routes, with_router=True)

@@ -28,6 +28,13 @@ def test_text_becomes_tokens_and_loses_log_probs():
     assert dataclasses.replace(made, **own) == group
 
 
+def test_tokens_of_another_tokenizer_take_their_experts_with_them():
+    """They were chosen for others, also where there are as many."""
+    group = text_group(0, prompt_tokens=[1] * 4, tokens=[3, 4], lengths=[1, 1], routes=[0] * 12)
+    for texts in (("$", "$"), ("3$", "4$")):
+        assert not len(tokenised(dataclasses.replace(group, texts=list(texts)), TOKENIZER).routes)
+
+
 TWO = {"turn_counts": [2, 1], "turn_tokens": [0, 1, 1, 2, 0, 1], "turn_texts": [0] * 6}
 
 

@@ -135,6 +135,8 @@ class Play:
                 )
         except UsageError as error:  # the opening showed that the template does it
             played.failure = Failure("invalid", f"the observation cannot be encoded ({error})")
+            # It is not over: a later trajectory of the same address would go on in it.
+            self.runner.end(played.trace)
             return None
         return sampling.Observation(tokens)
 
@@ -169,6 +171,9 @@ class Play:
             if turn + 1 < len(turns):
                 tokens += observation.tokens
                 mask += [False] * len(observation.tokens)
+        else:
+            # The turns did not end it, and the demonstration may be made again.
+            self.runner.end(played.trace)
         if played.failure:
             raise DataError(
                 f"the environment of task {self.task.name} failed in the demonstration of question"

@@ -125,7 +125,8 @@ def figures(
         component_NAME: mean of each component of the verdicts.
         response_length: generated tokens per completion.
         kl_to_start: the k3 estimate of KL(policy || start), nats per token. It is valid for draws
-            of the policy itself, and absent at another temperature than 1 or with truncation.
+            of the policy itself, and absent at another temperature than 1, with truncation, or
+            without any token.
         greedy_reward, greedy_accuracy, greedy_accuracy_low, greedy_accuracy_high: of the greedy
             completions; absent without them.
         verify_failures: completions without a verdict, greedy ones included; absent if there are
@@ -147,9 +148,11 @@ def figures(
     generated = np.concatenate([g.mask for g in sampled]) != 0
     result["response_length"] = float(generated.sum() / sum(g.num_completions for g in sampled))
     explorer = evaluator.sampled
-    if start_params is not None and explorer.config.draws_from_policy:
-        start = np.concatenate(score_groups(explorer.graph, start_params, sampled, explorer.mesh))
-        log_ratio = start - np.concatenate([g.policy_logprobs for g in sampled])  # log start/policy
+    # Where an environment did not begin there are no tokens, and no log-probs.
+    drawn = [group for group in sampled if len(group.tokens)]
+    if drawn and start_params is not None and explorer.config.draws_from_policy:
+        start = np.concatenate(score_groups(explorer.graph, start_params, drawn, explorer.mesh))
+        log_ratio = start - np.concatenate([g.policy_logprobs for g in drawn])  # log start/policy
         log_ratio = log_ratio[generated]
         # Schulman's k3, r - 1 - log r with r = start/policy: unbiased, and never negative.
         result["kl_to_start"] = float(np.mean(np.expm1(log_ratio) - log_ratio))

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from grre_jax import rollouts, sampling, tasks
-from grre_jax.tasks import Question
+from grre_jax.tasks import CharTokenizer, Question
+from grre_jax.tasks.environments import Step
 from grre_jax.tasks.environments.calculator import Calculation
 from grre_jax.tasks.environments.runner import InProcessEnvironments
 from grre_jax.training.actors.trajectories import Play, environment_seed
@@ -108,6 +109,36 @@ def test_a_demonstration_is_the_trajectory_of_its_turns():
         right += int(again.rewards[0])
         assert (again.rewards[0] == 1) == (len(turns) == 3)
     assert 0 < right < 20
+
+
+class Counting:
+    """Answers with the number of its steps, which never end it; to "9" with what has no token."""
+
+    name, separator, tokenizer = "counting", ">", CharTokenizer("0123456789>$")
+
+    def environment(self):
+        return Counting()
+
+    def reset(self, question, seed):
+        self.steps = 0
+        return [{"role": "user", "content": question.prompt}]
+
+    def step(self, action):
+        self.steps += 1
+        return Step("é" if action == "9" else str(self.steps))
+
+
+def test_no_trajectory_goes_on_in_the_environment_of_an_earlier_one():
+    """Neither of a demonstration that does not end it, nor of one whose answer has no tokens."""
+    task, question = Counting(), Question("q", "1", "1")
+    runner = InProcessEnvironments(task)
+    for _ in range(2):
+        fields = playing(task, 1, runner).demonstration(question, 0, ["1", "2"])
+        assert fields["texts"] == ["1$1>2$"]
+    failed = group(playing(task, 1, runner), question, 0, [["9", "1"]])
+    assert failed.finish_reasons == ["failed"]
+    made = group(playing(task, 1, runner), question, 0, [["1", "2"]])
+    assert made.texts == ["1$1>2$"]
 
 
 BAD = """

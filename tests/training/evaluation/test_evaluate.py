@@ -17,6 +17,7 @@ from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.evaluation.evaluate import (
     Evaluator,
     evaluate,
+    figures,
     make_evaluator,
 )
 from grre_jax.training.preflight import require_best
@@ -74,6 +75,18 @@ def test_figures_by_hand(setting):
     expected = {name + end: x for name in ("accuracy", "reward") for end, x in figures.items()}
     expected |= {"response_length": lengths.mean(), "kl_to_start": kl}
     assert result == pytest.approx(expected, abs=1e-5)
+
+
+def test_environments_that_did_not_begin_have_no_part_in_the_kl(setting):
+    """Their completions have no tokens and no log-probs; without any other there is no figure."""
+    evaluator, first, other, questions = setting
+    groups = evaluator.sampled.groups(other, questions[:4], range(4), policy_version=0)
+    failed = text_group(9, rewards=[np.nan] * 2, extra={"verify_failures": ["error"] * 2})
+    assert failed.policy_logprobs is None and not len(failed.tokens)
+    expected = figures(evaluator, groups, [], first)["kl_to_start"]
+    found = figures(evaluator, [groups[0], failed, *groups[1:]], [], first)["kl_to_start"]
+    assert found == expected
+    assert "kl_to_start" not in figures(evaluator, [failed], [], first)
 
 
 def test_greedy_figures_are_those_of_greedy_completions(make_config, setting):
