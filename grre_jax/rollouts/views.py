@@ -85,7 +85,7 @@ def pieces(group: Group, k: int) -> list[str]:
 
 
 def tokenised(group: Group, tokenizer: Tokenizer) -> Group:
-    """Returns the group in tokens of its texts, without log-probs.
+    """Returns the group in tokens of its texts, without log-probs and routes.
 
     Raises:
         DataError: its texts do not determine its tokens: some of them are observations, or were
@@ -119,7 +119,7 @@ def tokenised(group: Group, tokenizer: Tokenizer) -> Group:
         )
     except UsageError as error:
         raise DataError(f"{who} cannot be tokenised: {error}") from error
-    absent = dict.fromkeys(("mask", "token_versions", *LOGPROB_FIELDS))
+    absent = dict.fromkeys(("mask", "token_versions", "routes", *LOGPROB_FIELDS))
     ends = [end for ids in completions for end in (0, len(ids))]  # of a trajectory's one turn
     return dataclasses.replace(
         group,

@@ -28,6 +28,12 @@ def test_text_becomes_tokens_and_loses_log_probs():
     assert dataclasses.replace(made, **own) == group
 
 
+def test_experts_of_other_tokens_are_not_replayed():
+    group = text_group(0, prompt_tokens=[1], tokens=[3, 4, 5], lengths=[2, 1], routes=[7] * 8)
+    made = tokenised(group, TOKENIZER)
+    assert len(made.tokens) and not len(made.routes)
+
+
 TWO = {"turn_counts": [2, 1], "turn_tokens": [0, 1, 1, 2, 0, 1], "turn_texts": [0] * 6}
 
 
