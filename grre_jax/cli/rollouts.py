@@ -148,7 +148,7 @@ def import_(
         system_prompt: goes before chat prompts that begin with none, as model.system_prompt.
         template_arguments: variables of the chat template as JSON, as model.template_arguments.
         task: the task's name, where rows have none.
-        contains: benchmark split that the questions come from: gsm8k/test.
+        contains: benchmark splits that the questions come from, by commas: gsm8k/test.
     """
     from grre_jax import rollouts
 
@@ -159,8 +159,10 @@ def import_(
         loaded = load_tokenizer(tokenizer, system_prompt, template_arguments=template_arguments)
     elif system_prompt is not None or template_arguments:
         raise UsageError("--system-prompt, --template-arguments: expected --tokenizer beside them")
+    # As elsewhere on the command line, commas too.
+    splits = tuple(name.strip() for text in contains for name in text.split(","))
     names = rollouts.import_rows(
-        kind, path, folder, mapping=mapping, task=task, contains=contains, tokenizer=loaded
+        kind, path, folder, mapping=mapping, task=task, contains=splits, tokenizer=loaded
     )
     print(f"Imported {path} as {len(names):,} data sets of {folder}.")
 

@@ -56,12 +56,15 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
     objective = build_objective(config)
     step = {"groups": config.training.prompts_per_step, "completions": config.sampling.group_size}
     plans: list[Plan] = []
+    first_stale = None
     if config.samples:
         schedule = config.schedule
         plans = [schedule(number) for number in range(steps)]
+        # Of the whole run, also where its first steps alone are explained.
+        run = itertools.chain(plans, map(schedule, range(steps, config.training.steps)))
+        first_stale = next((plan.step for plan in run if (plan.ages > 0).any()), None)
         step |= {"fresh": schedule.fresh_per_batch, "replayed": schedule.replayed_per_step}
     step["stored"] = step["groups"] - step.get("fresh", 0) - step.get("replayed", 0)
-    first_stale = next((plan.step for plan in plans if (plan.ages > 0).any()), None)
     return {
         "run": {"name": config.name, "steps": steps, "data": data_line(config)},
         "step": step,

@@ -89,7 +89,10 @@ def _clipping(config: Config, objective: Objective, first_stale: int | None) -> 
     bounds = (part for part in (objective.mask, objective.weight) if RATIO in part.data)
     what = "; ".join(map(_phrase, bounds)) or "the loss depends on the ratio"
     proximal = objective.ratio_reference == ratios.proximal
-    if proximal and "proximal" not in config.objective.stored:
+    if objective.level == ratios.group_expectation:
+        # Of a completion to its group's expectation, which is another number on-policy too.
+        when = "can act from the first step on"
+    elif proximal and "proximal" not in config.objective.stored:
         when = "never acts: a step is one update, so p is the policy itself and the ratio is 1"
     elif stored_data(config) or first_stale == 0:
         when = "can act from the first step on"

@@ -242,6 +242,8 @@ def _check_structure(objective: Objective, chosen: Mapping) -> None:
         "correction": objective.correction and term.of_responses,
         "filter": objective.filter and term.of_responses,
         "returns": objective.returns and by_response,
+        # An expert's responses and the others are counted apart, dropped ones among them.
+        "denominator": objective.denominator == "kept" and term.separates_experts,
         "mask": "mask" in chosen and "mask" not in term.uses,
         "weight": "weight" in chosen and "weight" not in term.uses,
         "components": objective.components and not advantage.of_components,

@@ -357,7 +357,8 @@ def _metrics(x: LossInputs, contribution: Contribution, limited: Gate) -> dict[s
 def _check_batch(objective: Objective, batch: Batch, stats: BatchStats | None) -> None:
     for name in sorted(objective.requires):
         present(objective, batch, name)
-    if objective.advantage.drops and objective.denominator == "kept" and batch.dropped is None:
+    drops = any(part.drops for part in (*objective.shaping, objective.advantage))
+    if drops and objective.denominator == "kept" and batch.dropped is None:
         raise ValueError(
             f'{objective.name} with denominator="kept" needs the batch to say what was dropped:'
             " pass dropped= from shape_data"

@@ -114,7 +114,7 @@ def batch_diagnostics(logprobs: Float[Array, "..."], batch: Batch) -> dict[str, 
     """Computes the metrics that do not add up over micro-batches, in one pass over the log-probs
     of the whole batch.
 
-    Empty without behaviour log-probs.
+    Empty without behaviour log-probs. An expert's tokens have ratio 1.
 
     Args:
         logprobs: the policy's log-probs of all tokens, in any shape that flattens to [tokens].
@@ -138,7 +138,11 @@ def batch_diagnostics(logprobs: Float[Array, "..."], batch: Batch) -> dict[str, 
         return {}
     logprobs = jax.lax.stop_gradient(jnp.asarray(logprobs).reshape(-1))
     mask = live_tokens(batch)
-    log_ratio = jnp.where(mask, logprobs - jnp.asarray(batch.old_logprobs), 0)
+    # No policy of the run sampled an expert's tokens: their ratio is 1.
+    own = mask
+    if batch.expert is not None:
+        own &= ~jnp.asarray(batch.expert, bool)[batch.response_ids]
+    log_ratio = jnp.where(own, logprobs - jnp.asarray(batch.old_logprobs), 0)
     sums = jax.ops.segment_sum(log_ratio, batch.response_ids, batch.group_ids.size)
     metrics = {
         "effective_sample_size": _share_that_counts(log_ratio, mask),

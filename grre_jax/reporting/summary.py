@@ -152,7 +152,9 @@ def _staleness(rows: list[Row]) -> dict[int, int]:
     # A step that was taken twice (killed and resumed) counts as its last row says.
     for row in {row["step"]: row for row in rows}.values():
         for name, count in row.items():
-            if match := STALENESS.fullmatch(name):
+            # The shares of tokens by age, of the first two bins, have such names too: 0.0 of no
+            # group.
+            if (match := STALENESS.fullmatch(name)) and int(count):
                 ages[int(match[1])] += int(count)
     return dict(sorted(ages.items()))
 

@@ -85,7 +85,7 @@ def pieces(group: Group, k: int) -> list[str]:
 
 
 def tokenised(group: Group, tokenizer: Tokenizer) -> Group:
-    """Returns the group in tokens of its texts, without log-probs and experts.
+    """Returns the group in tokens of its texts, without log-probs and routes.
 
     Raises:
         DataError: its texts do not determine its tokens: some of them are observations, or were

@@ -161,6 +161,8 @@ def _provenance(dataset: DataSet) -> dict[str, Any]:
         raise ConfigError("writer", "1 to 64 letters, digits, '.', '-' and '_'", dataset.writer)
     checked("policy_version", AtLeastMinusOne, dataset.policy_version)
     provenance = {"created_by": f"grre_jax {grre_jax.__version__}"} | (dataset.metadata or {})
+    # A text would be read as the splits that its letters name.
+    checked("metadata.contains", tuple[str, ...], provenance.get("contains", ()))
     try:
         # As it will be read: JSON makes lists of tuples and strings of keys.
         return json.loads(json.dumps(provenance, allow_nan=False))

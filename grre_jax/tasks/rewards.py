@@ -223,8 +223,9 @@ def _verdict(value: Any) -> Verdict:
         return value
     parts = value if isinstance(value, dict) else {"reward": value}
     parts = {name: _number(name, part) for name, part in parts.items()}
-    reward = parts.pop("reward", None)
-    if reward is None:
+    if "reward" in parts:  # None is no verdict, whatever else there is
+        reward = parts.pop("reward")
+    else:
         summed = [part for name, part in parts.items() if name != CORRECT and part is not None]
         reward = sum(summed) if summed else parts.get(CORRECT)
     return Verdict(reward, parts)

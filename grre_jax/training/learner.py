@@ -105,11 +105,9 @@ class Learner:
             if first == 0:
                 self._evaluate(state, 0, bar)
             pending = DelayedMetrics(self.log, time.monotonic(), bar.update, watch=self.watch)
-            failures = FailureBound(
-                # A resumed run may have taken more steps than it is to have now.
-                self.parts.config.task.max_failure_share,
-                max(steps - first, 0),
-            )
+            # A resumed run may have taken more steps than it is to have now.
+            left = max(steps - first, 0)
+            failures = FailureBound(self.parts.config.task.max_failure_share, left)
             # What a verifier that was corrected since then did not judge stops no resumed run.
             sealed_before = len(self.choose.own.source.reader) if self.choose.own else 0
             for step in range(first, steps):

@@ -202,7 +202,8 @@ def left_out(config: Config, objective: Objective) -> Iterator[str]:
         config.samples
         and not any(part.drops for part in objective.shaping)
         and not (objective.advantage.acts_without_variance or objective.returns)
-        and not objective.term.differentiated
+        # Regressions move the policy towards their targets, which advantages of 0 are too.
+        and not (objective.term.differentiated or objective.term.of_responses)
     ):
         penalties = ", ".join(part.name for part in objective.penalties)
         effect = f"acts by its penalties alone ({penalties})" if penalties else "has no effect"

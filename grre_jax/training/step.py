@@ -215,10 +215,6 @@ def loss_and_gradient(
     if "routes_replayed" in metrics:
         # A share of the whole step's: micro-batches may replay any number.
         metrics["router_gap"] /= jnp.maximum(metrics.pop("routes_replayed"), 1)
-    if objective.term.separates_experts:
-        # As in the loss: no policy of the run sampled an expert's tokens, so their ratio is 1.
-        old = jnp.where(batch.expert[batch.response_ids], logprobs, batch.old_logprobs)
-        batch = dataclasses.replace(batch, old_logprobs=old)
     # Quantiles and effective sample sizes do not add up over micro-batches.
     return loss, grads, metrics | objectives.batch_diagnostics(logprobs, _loss_batch(batch, shaped))
 

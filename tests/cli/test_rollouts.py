@@ -44,9 +44,19 @@ def test_filter_and_merge(folder, tmp_path, run):
 
 def test_export_and_import(folder, tmp_path, run):
     assert run("export", folder, tmp_path / "e.jsonl") == 0
-    run("import", "jsonl", tmp_path / "e.jsonl", tmp_path / "r", "--contains", "math/test")
+    run(
+        "import",
+        "jsonl",
+        tmp_path / "e.jsonl",
+        tmp_path / "r",
+        "--contains",
+        "math/test,gsm8k/test",
+    )
     again = rollouts.read(tmp_path / "r")
-    assert list(again) == list(rollouts.read(folder)) and again.contains == {"math/test"}
+    assert list(again) == list(rollouts.read(folder)) and again.contains == {
+        "math/test",
+        "gsm8k/test",
+    }
     (tmp_path / "a.jsonl").write_text(json.dumps({"q": "1+1", "text": "2", "reward": 1}))
     words = ("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "s", "--task", "sums")
     with pytest.raises(UsageError, match="mapping"):

@@ -36,6 +36,15 @@ def test_json_of_a_stale_run_with_replay(explain):
     assert report["objective"]["objective"] == "rec_oneside_nois"
 
 
+def test_whether_clipping_acts_does_not_depend_on_the_steps_that_are_explained(explain):
+    fields = "--regime.sync-interval 4 --objective.name grpo".split()
+    one, whole = (
+        json.loads(explain(DEFAULT, "--json", *words, *fields))["objective"]["clipping"]
+        for words in (("--steps", "1"), ())
+    )
+    assert one == whole and "can act from step 1 on" in one
+
+
 def test_what_a_cluster_places(explain):
     words = (
         "--cluster.address auto --cluster.explorers.most 8 --cluster.explorers.accelerators 1"

@@ -63,6 +63,8 @@ def test_clipping_acts_on_stale_data_alone():
         (CONFIG, "grpo", 0, "from the first step on"),
         (stored, "grpo", None, "from the first step on"),
         (CONFIG, "tis", 1, "never acts"),
+        # Its ratio is to the expectation of a group, which is no single completion's probability.
+        (Config("x"), "gepo", None, "from the first step on"),
     ):
         report = objective_report(config, objectives.algorithm(name), first_stale)
         assert said in report["clipping"]
@@ -75,6 +77,8 @@ def test_what_is_left_out():
         return " | ".join(objective_report(config, objective, 1)["left out"])
 
     assert "no effect" in left_out("reinforce") and left_out("asymre") == ""
+    # A regression moves the policy towards its target where that is 0 too.
+    assert left_out("astar_po") == "" and left_out("opmd", {"variant": "openkimi"}) == ""
     assert "kl_" in left_out("reinforce", {"kl_coef": 0.1})
     assert "dynamic_sampling" in left_out("grpo", dynamic_sampling=3)
     assert "drop_zero_variance" in left_out("chord", mix="p=0.5")

@@ -35,6 +35,7 @@ def test_names_and_rows():
         ("grpo", {"epsilon_low": -0.1}, "epsilon_low"),
         ("grpo", {"epsilon_high": "0.2"}, "epsilon_high"),
         ("gvpo", {"gvpo_beta": 1.0, "correction": "tis"}, "correction"),
+        ("chord", {"denominator": "kept"}, "denominator"),
         ("rec_ring_is", {"epsilon_low_prime": 0.1}, "epsilon_low_prime"),
         ("icepop", {"correction_low": 6.0}, "correction_high"),
         ("dapo", {"max_length": 10.0}, "overlong_buffer"),

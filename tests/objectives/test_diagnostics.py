@@ -93,6 +93,24 @@ def test_diagnostics_of_the_whole_batch(example):
     np.testing.assert_allclose(sum(shares), 1)
 
 
+def test_an_expert_s_tokens_have_ratio_one(example):
+    """They carry no log-probs of a policy of the run: what stands in their place is not read."""
+    expert = np.arange(7) == 2
+    fields = {"advantages": np.zeros(7), "mask": example.mask, "groups": example.groups}
+    unknown = np.where(expert[:, None], 0.0, example.old)
+    known = np.where(expert[:, None], example.logprobs, example.old)
+    batch = objectives.padded_batch(old_logprobs=unknown, expert=expert, **fields)
+    same = objectives.padded_batch(old_logprobs=known, **fields)
+    assert example.groups[2] >= 0 and example.live[2].any()
+    found, expected = (
+        jax.device_get(objectives.batch_diagnostics(example.logprobs, each))
+        for each in (batch, same)
+    )
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-10, err_msg=name)
+
+
 def test_share_of_groups_without_signal():
     share = jax.jit(diagnostics.zero_variance_groups)
     rewards = np.array([0.7, 0.7, 0.7, 1.0, 0.0, 3.0, np.nan])

@@ -66,6 +66,7 @@ def test_bfloat16_logprobs_are_reduced_in_float32(example):
         ("grpo", (), "old_logprobs"),
         ("chord", ("old_logprobs",), "expert"),
         ("raft", (), "dropped="),
+        ("dapo", ("old_logprobs",), "dropped="),
     ],
 )
 def test_missing_data_is_named(name, present, missing):

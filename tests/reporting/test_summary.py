@@ -48,6 +48,14 @@ def test_ages_add_up_and_a_step_taken_twice_counts_once():
     assert summary_cells(summary)["staleness (updates)"] == "1.9 (0 to 12)"
 
 
+def test_an_age_without_a_group_is_none():
+    """Every row has the shares of tokens of age 0 and 1, under the names of groups of that age."""
+    rows = [{"step": step, "staleness_0": 4, "staleness_1": 0.0} for step in (1, 2)]
+    summary = summarise("", "", {"train": rows})
+    assert summary["staleness"] == {0: 8}
+    assert summary_cells(summary)["staleness (updates)"] == "0.0 (0 to 0)"
+
+
 def test_two_policies_are_printed_side_by_side():
     share = {"value": 0.5, "low": 0.25, "high": 0.75}
     row = {"accuracy": 0.25, "accuracy_low": 0.2, "accuracy_high": 0.3, "pass_at_k": {"2": share}}

@@ -22,6 +22,7 @@ async def later(question, completion):
     await asyncio.sleep(0)
     return {"correct": question.answer in completion, "style": 0.25, "unit": None}
 def nothing(question, completion): return None
+def unsure(question, completion): return {"reward": None, "length": 200.0}
 def wrong(question, completion): return "yes"
 """
 
@@ -78,7 +79,9 @@ def test_several_are_summed_by_weight_over_those_that_apply(file):
     assert components(found) == {"score": [1, 1, 0], "short": [1, NAN, 0.25]}
 
 
-@pytest.mark.parametrize(("name", "kind"), [("nothing", "none"), ("wrong", "invalid")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("nothing", "none"), ("unsure", "none"), ("wrong", "invalid")]
+)
 def test_none_is_no_verdict_and_text_is_an_error(file, name, kind):
     assert judged(rewarded(f"{file}:{name}"), ["5"]).failures == [kind]
 

@@ -30,7 +30,8 @@ from grre_jax.tasks.verifiers.final_number import final_number
 from grre_jax.tasks.verifiers.function_calls import Call
 
 _OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-_CALL = re.compile(r"\s*(-?\d{1,12})\s*([+\-*])\s*(-?\d{1,12})\s*=?\s*")
+# 20 digits: 9999^5, the largest number that a question works on with.
+_CALL = re.compile(r"\s*(-?\d{1,20})\s*([+\-*])\s*(-?\d{1,20})\s*=?\s*")
 _HELD_OUT_ONE_IN = 20
 CALCULATE = tool_definition(
     "calculate",

@@ -83,7 +83,9 @@ def verify_number(question: Question, completion: str) -> Verdict:
 
 
 def _normalised(text: str) -> str:
-    text = text.translate(str.maketrans("−–’", "--'", "`\0")).replace("**", "").replace("{,}", ",")
+    # Of hyphens those that models write for a minus: else the number would lose its sign.
+    text = text.translate(str.maketrans("−–‑－’", "----'", "`\0"))
+    text = text.replace("**", "").replace("{,}", ",")
     text = text.replace("\\!", "").replace("\\,", "").replace("\\$", "$").replace("\\%", "%")
     return _FRACTION.sub(r"\1\3/\2\4", text)
 

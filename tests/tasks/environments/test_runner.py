@@ -132,6 +132,16 @@ def test_an_environment_that_does_something_else_again_is_lost(made):
     assert lost.kind == "invalid" and lost.reason.startswith("step: ")
 
 
+def test_the_calculator_works_the_numbers_of_every_question():
+    task = tasks.build("calculator", operands=6, digits=4)
+    text = "*".join(["9999"] * 6)
+    question = Question(f"calculator/{text}", text, str(9999**6))
+    turns = task.demonstration(question, 0)
+    _, replies = play(InProcessEnvironments(task), question, turns)
+    assert replies[-2].observation == question.answer and replies[-1].reward == 1
+    assert not any("?" in task.question(position).answer for position in range(400))
+
+
 def test_demonstrations_call_the_calculator_that_is_declared():
     task = tasks.build("calculator", tools=True)
     question = Question("calculator/37+58*19", "", "1805")

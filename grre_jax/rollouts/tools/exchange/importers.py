@@ -102,9 +102,9 @@ def import_rows(
         The names of the sealed data sets.
 
     Raises:
-        UsageError: a name in `mapping` is not a field.
-        DataError: the file is missing or empty, or a row is wrong; the message names line, field
-            and domain, and nothing is sealed.
+        UsageError: a name in `mapping` is not a field; `contains` is not of texts.
+        DataError: the file is missing or empty, no row has a column of `mapping`, or a row is
+            wrong; the message names line, field and domain, and nothing is sealed.
 
     Examples:
         Single completions under names of their own; those of one prompt are a group:
@@ -121,12 +121,15 @@ def import_rows(
         ...     print(group.texts, group.rewards)
         ['2', '3'] [1. 0.]
     """
-    mapping = FORMATS[kind] | dict(mapping or {})
+    given = dict(mapping or {})
+    mapping = FORMATS[kind] | given
     names = _column_names(mapping)
+    unseen = set(filter(None, given.values()))
     column = mapping.get("group") or ""
     path = Path(path).expanduser()
     source = _source(path, kind)
-    provenance = {"task": task, "contains": list(contains)}
+    splits = checked("contains", tuple[str, ...], contains)
+    provenance = {"task": task, "contains": list(splits)}
     if kind == "gsm8k-solutions":
         provenance |= _GSM8K_SOLUTIONS
     if tokenizer is not None:
@@ -134,7 +137,7 @@ def import_rows(
     new = {"writer": kind, "policy_version": -1, "metadata": provenance | source}
 
     def groups() -> Iterator[copying.Placed]:
-        located = _renamed(sources.rows(path, kind), kind, names)
+        located = _renamed(_noted(sources.rows(path, kind), unseen), kind, names)
         first = next(located, None)
         if first is None:
             raise DataError(f"{path} has no groups; write one JSON object a line.")
@@ -152,8 +155,23 @@ def import_rows(
                     raise ConfigError("group_id", "another in each group", group.group_id)
                 identifiers.add(group.group_id)
             yield about, group
+        if unseen:
+            columns = ", ".join(sorted(unseen))
+            raise DataError(f"{path}: mapping: expected columns that a row has, got {columns}.")
 
     return writer.write_all(folder, copying.datasets(groups()))
+
+
+def _noted(
+    found: Iterator[tuple[str, rows.Row]], unseen: set[str]
+) -> Iterator[tuple[str, rows.Row]]:
+    """Yields rows, and takes the columns that they and their completions have out of `unseen`."""
+    for place, row in found:
+        if unseen:
+            lists = (value for value in row.values() if isinstance(value, list))
+            for part in (row, *itertools.chain.from_iterable(lists)):
+                unseen.difference_update(part if isinstance(part, dict) else ())
+        yield place, row
 
 
 def _renamed(

@@ -53,6 +53,32 @@ def test_other_names_and_unknown_fields(tmp_path):
     assert group.extra == {"split": "dev", "completions": [{"judge": "b"}, {}]}
 
 
+def test_a_column_of_the_mapping_that_no_row_has_is_refused(tmp_path):
+    """A misspelt optional one, such as the answer's, would silently be empty."""
+    line = {"p": "2+2=", "parts": [{"t": "4", "reward": 1}, {"t": "5", "reward": 0, "why": "x"}]}
+    path = write_lines(tmp_path / "a.jsonl", line, line | {"solution": "4"})
+    mapping = {"prompt": "p", "completions": "parts", "text": "t", "source": "why"}
+    with pytest.raises(DataError, match="mapping.*solutoin"):
+        rollouts.import_rows(
+            "jsonl", path, tmp_path / "r", mapping=mapping | {"answer": "solutoin"}
+        )
+    assert not (tmp_path / "r").exists()
+    rollouts.import_rows("jsonl", path, tmp_path / "r", mapping=mapping | {"answer": "solution"})
+    assert [group.answer for group in rollouts.read(tmp_path / "r")] == ["", "4"]
+
+
+@pytest.mark.parametrize("contains", ["gsm8k/test", [3]])
+def test_benchmark_splits_are_a_list_of_names(tmp_path, contains):
+    """A text alone would be the splits g, s, m, ..., which no evaluation is refused for."""
+    path = write_lines(tmp_path / "a.jsonl", LINE)
+    with pytest.raises(UsageError, match="contains"):
+        rollouts.import_rows("jsonl", path, tmp_path / "r", contains=contains)
+    rollouts.import_rows("jsonl", path, tmp_path / "r")
+    (group,) = rollouts.read(tmp_path / "r")
+    with pytest.raises(UsageError, match="contains"):
+        rollouts.write(tmp_path / "w", [group], writer="me", metadata={"contains": contains})
+
+
 def test_bad_files(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", "")
     with pytest.raises(DataError, match="a.jsonl"):
