@@ -106,8 +106,8 @@ class Learner:
                 self._evaluate(state, 0, bar)
             pending = DelayedMetrics(self.log, time.monotonic(), bar.update, watch=self.watch)
             # A resumed run may have taken more steps than it is to have now.
-            left = max(steps - first, 0)
-            failures = FailureBound(self.parts.config.task.max_failure_share, left)
+            remaining = max(steps - first, 0)
+            failures = FailureBound(self.parts.config.task.max_failure_share, remaining)
             # What a verifier that was corrected since then did not judge stops no resumed run.
             sealed_before = len(self.choose.own.source.reader) if self.choose.own else 0
             for step in range(first, steps):

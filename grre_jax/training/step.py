@@ -240,6 +240,8 @@ def _over_micro_batches(
         The loss, the gradient, the metrics, and log-probs [micro-batches, rows, row tokens].
     """
 
+    # Inlined: the same program, traced once for its shapes and for the loop.
+    @functools.partial(jax.jit, inline=True)
     def gradient(params, micro: PackedBatch):
         value, grads = jax.value_and_grad(micro_loss, has_aux=True)(params, micro)
         # Cut like the parameters, so that no device adds up whole gradients.
