@@ -35,6 +35,21 @@ def test_bounds_are_included_and_a_zero_advantage_passes(monkeypatch, kind, risi
         np.testing.assert_array_equal(getattr(masks, kind)(x), expected)
 
 
+def test_divergences_at_their_bounds_are_kept():
+    """Of responses of one token, each with d = 1 or more."""
+    moved = jnp.array([1.0, np.nextafter(np.float32(1), np.float32(2))], jnp.float32)
+    mean = jnp.expm1(moved) - moved
+
+    def kept(tokens, means):
+        bounds = {"token_divergence": tokens, "mean_divergence": means}
+        x = SimpleNamespace(behavior_log_ratio=moved, hyperparameters=bounds)
+        x.total_over_response = x.mean_over_response = lambda values: values
+        return masks.divergences(x).tolist()
+
+    assert mean[0] < mean[1]
+    assert kept(0.5, 9.0) == kept(9.0, mean[0]) == [True, False]
+
+
 def test_a_probability_near_one_keeps_its_divergence_under_jit():
     """In float32 1 - p is 0 for most p near 1, and 1e-8 beside a 1 is nothing."""
     q, policy = np.array([0.999, 0.9]), np.array([0.0, -1e-7])
