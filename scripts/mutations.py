@@ -25,10 +25,13 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 # Modules of an area, and the tests that are to notice.
 AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "objectives": (("objectives", "objectives/parts"), ("tests/objectives",)),
+    "objectives": (
+        ("objectives", "objectives/parts"),
+        ("tests/objectives", "tests/test_docstring_examples.py"),
+    ),
     "sampling": (
         ("sampling", "sampling/decoding", "sampling/distributions"),
-        ("tests/sampling", "tests/generation"),
+        ("tests/sampling", "tests/generation", "tests/training/actors/test_calls.py"),
     ),
     "packing": (
         ("training/data/pack.py", "training/step.py"),
