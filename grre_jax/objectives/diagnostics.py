@@ -139,10 +139,10 @@ def batch_diagnostics(logprobs: Float[Array, "..."], batch: Batch) -> dict[str, 
     logprobs = jax.lax.stop_gradient(jnp.asarray(logprobs).reshape(-1))
     mask = live_tokens(batch)
     # No policy of the run sampled an expert's tokens: their ratio is 1.
-    own = mask
+    sampled = mask
     if batch.expert is not None:
-        own &= ~jnp.asarray(batch.expert, bool)[batch.response_ids]
-    log_ratio = jnp.where(own, logprobs - jnp.asarray(batch.old_logprobs), 0)
+        sampled &= ~jnp.asarray(batch.expert, bool)[batch.response_ids]
+    log_ratio = jnp.where(sampled, logprobs - jnp.asarray(batch.old_logprobs), 0)
     sums = jax.ops.segment_sum(log_ratio, batch.response_ids, batch.group_ids.size)
     metrics = {
         "effective_sample_size": _share_that_counts(log_ratio, mask),

@@ -7,6 +7,7 @@ a store has one writer.
 """
 
 import contextlib
+import glob
 import hashlib
 import os
 import tempfile
@@ -114,15 +115,10 @@ class Store:
 
     def remove(self, names: Collection[str]) -> None:
         """Removes objects; those that do not exist are skipped."""
-        paths = self._paths(names)
-        # `rm` takes names with these characters for patterns, which match nothing.
-        literal = [path for path in paths if set("*?[").isdisjoint(path)]
-        with as_os_error():
-            with contextlib.suppress(FileNotFoundError):
-                self._files.rm(literal)
-            for path in set(paths).difference(literal):
-                with contextlib.suppress(FileNotFoundError):
-                    self._files.rm_file(path)
+        # `rm` takes names for patterns.
+        paths = [glob.escape(path) for path in self._paths(names)]
+        with as_os_error(), contextlib.suppress(FileNotFoundError):
+            self._files.rm(paths)
 
     def _paths(self, names: Collection[str]) -> list[str]:
         return [f"{self._root}/{name}" for name in names]

@@ -29,6 +29,7 @@ from grre_jax.rollouts.storage import manifest_lines
 from grre_jax.storage.files import files_below
 from grre_jax.storage.locks import exclusive
 from grre_jax.storage.remote import Store, is_url, local_folder, temporary_folder
+from grre_jax.training.checkpoints.folder import listed
 
 SECONDS = 10.0  # between two copies of what is new
 CHECKPOINTS = "checkpoints"
@@ -84,8 +85,8 @@ def opened(folder: str) -> Iterator[Mirror | None]:
                 mirror.close()
             except OSError as error:  # the block's own error is the one to raise
                 _log.warning(
-                    "%s cannot be written (%s): it lacks what is new in %s, which the next start of"
-                    " the run removes: copy it first",
+                    "%s cannot be written (%s): the newest files are in %s alone, which the next"
+                    " start of the run removes: copy that folder first",
                     folder,
                     error,
                     local,
@@ -215,9 +216,8 @@ class Mirror:
         Raises:
             OSError: the store cannot be written; the files entered there are whole.
         """
-        # First of all: the data that a checkpoint needs was sealed before it.
-        saved = [path for path in (self.folder / CHECKPOINTS).glob("*") if path.name.isdigit()]
-        steps = {int(path.name) for path in saved}
+        # Before the listing: the data that a checkpoint needs was sealed before it.
+        steps = {*listed(self.folder / CHECKPOINTS)}
         # Before the files: those of what it lists are there by then.
         listing = self.folder / MANIFEST
         lines = listing.read_bytes() if listing.exists() else b""

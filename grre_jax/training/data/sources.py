@@ -320,7 +320,7 @@ def training_contents(parts: build.Parts, folders: Iterable[rollouts.RolloutRead
         folders: that it reads.
     """
     # Demonstrations of the warm start are of the task too.
-    asks = parts.config.samples or parts.config.warm_start.steps
-    own = parts.provenance()["contains"] if asks else ()
+    task_data = parts.config.samples or parts.config.warm_start.steps
+    own = parts.provenance()["contains"] if task_data else ()
     contents = build.model_contents(parts.config)
     return contents.union(own, *(folder.contains for folder in folders))

@@ -121,10 +121,10 @@ def import_rows(
         ...     print(group.texts, group.rewards)
         ['2', '3'] [1. 0.]
     """
-    given = dict(mapping or {})
-    mapping = FORMATS[kind] | given
+    renames = dict(mapping or {})
+    mapping = FORMATS[kind] | renames
     names = _column_names(mapping)
-    unseen = set(filter(None, given.values()))
+    unseen = set(filter(None, renames.values()))
     column = mapping.get("group") or ""
     path = Path(path).expanduser()
     source = _source(path, kind)
