@@ -18,8 +18,9 @@ def keep_freed_memory() -> bool:
     """Makes glibc keep memory that this process frees: no mapping of single buffers, no trimming.
 
     Must be called before jax is imported. The process then keeps its largest use until it ends.
-    Threads keep their own arenas: with one arena they wait for each other (measured: sampling 6%
-    slower, without less memory).
+    Threads keep their own arenas, although these map every buffer of more than 64 MB anew: with one
+    arena for all they wait for each other (measured: the step of the embedded default 1.4 times as
+    long, sampling 1.1 times).
 
     Returns:
         True if the C library is glibc and accepted all settings.
@@ -27,5 +28,9 @@ def keep_freed_memory() -> bool:
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    settings = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 64 << 20))
-    return all([mallopt(name, value) for name, value in settings])
+    settings = {
+        _MMAP_MAX: 0,
+        _TRIM_THRESHOLD: -1,  # no limit; the largest number, 2 GiB, is less than a step's buffers
+        _TOP_PAD: 64 << 20,
+    }
+    return all([mallopt(name, value) for name, value in settings.items()])

@@ -129,14 +129,15 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
         if saved:
             # Deleted before the stored one is read: the devices hold one state at a time.
             state = checkpoints.restore(training_state.release(state))
+            start_params = checkpoints.restore_params(state.params, 0)
         else:
             if config.warm_start.steps:
                 training_state.release(state.opt_state)  # the warm start has its own
                 warmed = warm_start(parts, graph, state.params, folder, log, stop, console)
                 state = training_state.fresh(warmed, optimizer, parts.mesh)
-            checkpoints.save(state, wait=True)
-        # Arrays of their own: the first step donates the state.
-        start_params = checkpoints.restore_params(state.params, 0)
+            checkpoints.save(state)
+            # Arrays of their own: the first step donates the state.
+            start_params = training_state.copied(state.params, parts.mesh)
 
         # ---- explore and learn
         supply: Supply | None = None

@@ -56,10 +56,16 @@ def create(
         return graph, fresh(meshes.laid_out(params, mesh), optimizer, mesh)
     # A copy even where the layout does not change: the step donates the state, and must not take
     # the caller's model with it.
-    params = jax.jit(
-        lambda p: jax.tree.map(jnp.copy, p), out_shardings=meshes.tree_shardings(params, mesh)
-    )(params)
-    return graph, fresh(params, optimizer, mesh)
+    return graph, fresh(copied(params, mesh), optimizer, mesh)
+
+
+def copied(params: Any, mesh: Mesh) -> Any:
+    """Returns a copy of parameters, laid out over the mesh."""
+    copy = jax.jit(
+        lambda params: jax.tree.map(jnp.copy, params),
+        out_shardings=meshes.tree_shardings(params, mesh),
+    )
+    return copy(params)
 
 
 def place(model: Transformer, mesh: Mesh) -> None:
