@@ -144,16 +144,16 @@ def test_what_was_just_sealed_is_read_once_from_memory(folder, make_group, monke
 def test_a_damaged_line_hides_nothing_from_a_reader_that_goes_on(folder, flip, make_group):
     reader = rollouts.read(folder)
     path = folder / manifest.FILENAME
-    before = path.read_bytes()
-    rollouts.write(folder, [make_group(20)], writer="lost")
-    damaged = path.read_bytes()
-    rollouts.write(folder, [make_group(21)], writer="found")
-    flip(path, len(before) + 9)
+    for position in (20, 21, 22):
+        rollouts.write(folder, [make_group(position)], writer="w")
+    flip(path, -9)
+    rollouts.write(folder, [make_group(23)], writer="w")
     for _ in range(2):
-        with pytest.raises(manifest.CorruptManifest, match="line 4:"):
+        with pytest.raises(manifest.CorruptManifest, match="line 6:"):
             reader.refresh()
-    path.write_bytes(before + path.read_bytes()[len(damaged) :])  # as the message says
-    assert reader.refresh() == 1 and reader[12] == make_group(21)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:5] + lines[6:]))  # as the message says
+    assert reader.refresh() == 3 and reader[14] == make_group(23)
 
 
 def test_a_line_of_the_manifest_that_somebody_copied_does_not_double_its_groups(folder):
