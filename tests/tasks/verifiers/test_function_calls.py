@@ -15,7 +15,7 @@ def test_values():
     assert read_calls("[f(3, 'x\ny', b=1)]") == [Call("f", {"0": 3, "1": "x\ny", "b": 1})]
 
 
-DEEP = "[" * 41 + "]" * 41
+DEEP = "[" * 39 + "]" * 39  # 41 brackets with those of a call and of its list
 
 
 def test_more_than_is_compared():
