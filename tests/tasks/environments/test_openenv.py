@@ -3,12 +3,15 @@ docs/environments.md, and a set of tools.
 """
 
 import contextlib
+import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,7 +25,7 @@ from .playing import play, program
 pytest.importorskip("openenv", reason="extra openenv")
 
 SERVERS = """
-import sys, threading, time
+import os, sys, threading, time
 from fastmcp import FastMCP
 from openenv.core.env_server.mcp_environment import MCPEnvironment
 from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
@@ -36,6 +39,7 @@ class Troubled(Game):
     def step(self, action, **_):
         if action.number == 99: time.sleep(2)
         if action.number == 98: raise ValueError("broken")
+        if action.number == 97: os._exit(1)
         return super().step(action)
 
 class Tools(MCPEnvironment):
@@ -52,44 +56,33 @@ class Tools(MCPEnvironment):
 
 def serve(app, port): uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="error")
 game, tools = sys.argv[1:]
+while os.fork(): os.wait()  # serves again when it has died
 played = create_fastapi_app(Troubled, Guess, Answer, max_concurrent_envs=4)
 threading.Thread(target=serve, args=(played, game), daemon=True).start()
 serve(create_fastapi_app(Tools, CallToolAction, CallToolObservation), tools)
 """
 
 
-class Server:
-    """The servers of the game and the tools, which can be killed and started again."""
-
-    def __init__(self, path):
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-        ports = [str(listening.getsockname()[1]) for listening in sockets]
-        self.game, self.tools = (f"http://127.0.0.1:{port}" for port in ports)
-        for listening in sockets:
-            listening.close()
-        path.write_text(program("OpenEnv").partition("if __name__")[0] + SERVERS)
-        self.words = [sys.executable, path, *ports]
-        self.start()
-
-    def start(self):
-        self.process = subprocess.Popen(self.words)
-        for url in (self.game, self.tools):
-            while self.process.poll() is None:
-                with contextlib.suppress(OSError):
-                    urllib.request.urlopen(f"{url}/health", timeout=1).close()
-                    break
-                time.sleep(0.1)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    server = Server(tmp_path_factory.mktemp("openenv") / "servers.py")
-    yield server
-    server.kill()
+    """The addresses of the game and the tools, which are served again when the server has died."""
+    path = tmp_path_factory.mktemp("openenv") / "servers.py"
+    path.write_text(program("OpenEnv").partition("if __name__")[0] + SERVERS)
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    ports = [str(listening.getsockname()[1]) for listening in sockets]
+    for listening in sockets:
+        listening.close()
+    process = subprocess.Popen([sys.executable, path, *ports], start_new_session=True)
+    game, tools = (f"http://127.0.0.1:{port}" for port in ports)
+    for url in (game, tools):
+        while process.poll() is None:
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"{url}/health", timeout=1).close()
+                break
+            time.sleep(0.1)
+    yield SimpleNamespace(game=game, tools=tools)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def game(server, **options):
@@ -149,16 +142,15 @@ def test_sessions_are_begun_when_the_server_has_room(server):
 
 def test_a_server_that_dies_costs_the_trajectories_under_way(server):
     """Also when it serves again: a session that it ended is not stepped on in a new one."""
-    task = game(server)
+    task = game(server, timeout=60.0)
     runner = InProcessEnvironments(task)
     first, second = (Trace((number, 0, 0), task.question(number), 7) for number in range(2))
     assert runner.step(first, [], "-1").result().observation == "more"
-    server.kill()
-    server.start()
-    assert isinstance(runner.step(first, [("-1", "more")], "-2").result(), Failure)
-    runner.end(first)
+    assert isinstance(play(runner, task.question(0), ["97"])[1][0], Failure)  # it dies
     assert runner.step(second, [], "-1").result().observation == "more"
-    runner.end(second)
+    assert isinstance(runner.step(first, [("-1", "more")], "-2").result(), Failure)
+    for trace in (first, second):
+        runner.end(trace)
 
 
 def test_fields_that_the_server_lacks_are_refused(server):
