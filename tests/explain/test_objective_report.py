@@ -2,8 +2,6 @@
 
 import dataclasses
 
-import jax
-import numpy as np
 import pytest
 
 from grre_jax import objectives
@@ -22,38 +20,12 @@ CLIPPED = {"rec_oneside_nois", "rec_ring_is", "grpo", "gspo", "cispo", "topr", "
 @pytest.mark.parametrize("objective", ALL, ids=lambda objective: objective.name)
 def test_the_report_of_every_objective(objective):
     report = objective_report(CONFIG, objective, 1)
-    assert set(report["sources"]) == objective.requires
-    assert report["formula"] and report["objective"] == objective.name
+    assert set(report["sources"]) == objective.requires and report["formula"]
     assert report["hyperparameters"] == pytest.approx(dict(objective.hyperparameters))
-    assert report["ratio"] or not report["clipping"]
-    assert not report["ratio"] or {"old_logprobs", "prox_logprobs"} & objective.requires
     if objective.name in WITHOUT_RATIO:
         assert not report["ratio"] and not report["clipping"]
     if objective.name in CLIPPED:
         assert "can act from step 1 on" in report["clipping"]
-
-
-@pytest.mark.slow  # compiles every kind of advantage
-def test_groups_of_equal_rewards_move_the_policy_as_reported():
-    # One of each kind of advantage; penalties and losses that read no reward are not in it.
-    kinds = {
-        (objective.advantage.name, objective.shaping): objective
-        for objective in ALL
-        if not objective.penalties and objective.advantage.name != "none"
-    }
-    for objective in kinds.values():
-        advantages = objectives.advantages(
-            objective,
-            np.ones(4, np.float32),
-            np.zeros(4, int),
-            key=jax.random.key(0),
-            lengths=np.full(4, 2),
-            components={"format": np.arange(4.0)},
-        )
-        moves = bool(np.abs(np.asarray(advantages)).max() > 1e-6)
-        assert moves == (objective.advantage.acts_without_variance or bool(objective.returns)), (
-            objective.name
-        )
 
 
 def test_clipping_acts_on_stale_data_alone():

@@ -4,7 +4,7 @@ import collections
 
 from hypothesis import given, settings, strategies as st
 
-from grre_jax.explain.command import BINS, _ages, ages, stretches
+from grre_jax.explain.command import ages, stretches
 
 from ..training.data.test_schedule import schedules
 
@@ -26,10 +26,3 @@ def test_rows_hold_the_schedule_in_order(schedule, steps):
         assert row["replayed"] == (min(replayed), max(replayed))
     counts = collections.Counter(int(age) for plan in plans for age in plan.ages)
     assert ages(plans) == counts
-
-
-@given(st.dictionaries(st.integers(0, 500), st.integers(1, 9)), st.integers(0, 9))
-def test_the_table_of_ages_counts_every_group_once(counts, stored):
-    rows = _ages(dict(sorted(counts.items())), stored)
-    assert len(rows) <= BINS + 1
-    assert sum(int(groups) for _, groups, *_ in rows) == sum(counts.values()) + stored

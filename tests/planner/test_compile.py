@@ -28,7 +28,9 @@ from grre_jax.sampling.memory import device_bytes
 from grre_jax.training import build
 from grre_jax.training.data.pack import BatchShape
 
-SHAPE = Path(__file__).parents[2] / "configs" / "shapes" / "qwen2.5-0.5b"
+CONFIGS = Path(__file__).parents[2] / "configs"
+SHAPE = CONFIGS / "shapes" / "qwen2.5-0.5b"
+PODS = sorted((CONFIGS / "pods").glob("*_v*.py"))
 # One micro-batch and a vocabulary of one block: the layers are the only loop.
 SMALL = Config(
     name="small",
@@ -84,13 +86,12 @@ def test_one_layer_of_the_embedded_default_on_this_machine(default, capsys):
     words = ["--json", "--evaluation.questions", "0"]
     assert entry.main(["compile", default, *ONE, *words]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["config"], found["target"]) == ("embedded", jax.default_backend())
     assert found["capacity"] == device_bytes() and found["parameters"] == 54_528
     step, sampler = found["programs"]
-    assert (step["program"], step["call"], sampler["program"]) == ("train step", None, "sampler")
+    assert (step["program"], sampler["program"]) == ("train step", "sampler")
     assert sampler["call"] == {"prompts": 16, "samples": 8, "rows": 128, "refilled": False}
     for program in found["programs"]:
-        assert program["fits"] and program["collectives"] == program["unbounded_loops"] == []
+        assert program["fits"] and program["collectives"] == []
         memory = program["memory"]
         parts = ("arguments", "outputs", "temporaries", "code")
         assert memory["total"] == sum(memory[part] for part in parts) - memory["aliased"]
@@ -113,7 +114,7 @@ def test_a_program_that_the_compiler_finds_no_memory_for():
     run = SimpleNamespace(lower_step=lambda: SimpleNamespace(compile=fail))
     target = compile.Target("v5e:1x1", [], 2**30, 1e9)
     report = compile._report("train step", run, target, None)
-    assert (report.fits, report.memory, report.call) == (False, {}, None)
+    assert not report.fits
     assert report.message == "RESOURCE_EXHAUSTED: Used 20.00G of 15.75G hbm."
 
 
@@ -126,32 +127,13 @@ def test_a_shape_needs_no_weights_and_does_not_train():
         build.build(dataclasses.replace(SMALL, model=source))
 
 
-@pytest.mark.parametrize("name", ["v5e", "v9:2x2", "v5e:2x2x2"])
-def test_a_topology_of_another_form_is_refused(name):
-    with pytest.raises(UsageError, match="--topology"):
-        compile.tpu_slice(name)
-
-
-def test_without_the_tpu_compiler_the_command_fails_with_usage(default, monkeypatch, capsys):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert entry.main(["compile", default, "--topology", "v5e:2x2"]) == 2
-    assert "grre-jax[tpu]" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("name", "chips"),
-    [
-        ("qwen2_5_7b_v5e_256", 256),
-        ("llama3_1_8b_v5p_64", 64),
-        ("qwen2_5_1_5b_v5e_4", 4),
-        ("qwen3_30b_a3b_v5p_64", 64),
-    ],
-)
-def test_the_pod_configurations_fill_their_chips(name, chips):
-    config = configs.load_file(Path(__file__).parents[2] / "configs" / "pods" / f"{name}.py")
+@pytest.mark.parametrize("path", PODS, ids=lambda path: path.stem)
+def test_the_pod_configurations_fill_their_chips(path):
+    """Whose number ends their names."""
+    config = configs.load_file(path)
     mesh = config.mesh
     axes = (mesh.data, mesh.fsdp, mesh.expert, mesh.tensor, mesh.sequence)
-    assert config.name == name and np.prod(axes) == chips
+    assert path.stem.endswith(f"_{np.prod(axes)}")
     sampling, training = config.sampling, config.training
     sizes = (training.prompts_per_step, sampling.group_size)
     sizes += (sampling.max_prompt_tokens, sampling.max_new_tokens)

@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from grre_jax.planner import counts
-from grre_jax.planner.counts import Instruction
 
 PROGRAM = """HloModule m, is_scheduled=true
 
@@ -179,6 +178,18 @@ def test_a_conditional_counts_its_most_expensive_branch_unless_it_is_idle(branch
             ("collective-permute", ("data",)),
             40,
         ),
+        *(
+            (
+                [f"%g = f32[10] all-gather(%half), replica_groups=mesh{groups}, dimensions={{0}}"],
+                ("all-gather", axes),
+                40,
+            )
+            for groups, axes in (
+                ("['a'=2,'b'=4] {'a'}", ("data",)),
+                ("['a'=2,'b'=4] {'b':(2)2}", ("tensor",)),
+                ("['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}", ("data", "tensor")),
+            )
+        ),
         (
             ["%a = f32[10] all-reduce(%u), replica_groups={}, to_apply=%sum"],
             ("all-reduce", ("data", "tensor")),
@@ -197,21 +208,6 @@ def test_custom_kernels_are_named():
     hint = '%h = f32[10] custom-call(%u), custom_call_target="AllocateBuffer"'
     found = counted(f"%splash.1 = bf16[4,2] {kernel}", f"%splash.2 = bf16[4,2] {kernel}", hint)
     assert found.kernels == {"splash": 2}
-
-
-@pytest.mark.parametrize(
-    ("text", "groups"),
-    [
-        ("{{0,1},{2,3}}", [[0, 1], [2, 3]]),
-        ("[4,2]<=[2,4]T(1,0)", [[0, 4], [1, 5], [2, 6], [3, 7]]),
-        ("mesh['a'=2,'b'=4] {'a'}", [[0, 4], [1, 5], [2, 6], [3, 7]]),
-        ("mesh['a'=2,'b'=4] {'b':(2)2}", [[0, 1], [2, 3], [4, 5], [6, 7]]),
-        ("mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}", [[0, 2, 4, 6], [1, 3, 5, 7]]),
-    ],
-)
-def test_groups_in_every_printed_form(text, groups):
-    collective = Instruction("g", "all-gather", "", "%a", f", replica_groups={text}, x=1")
-    assert counts._groups(collective, 8).tolist() == groups
 
 
 EIGHT = """

@@ -7,21 +7,16 @@ from hypothesis import given, strategies as st
 from grre_jax.rollouts import manifest
 
 
-def read(folder, start=0):
+def read(folder):
     """Entries, and the errors of damaged lines."""
     path = folder / manifest.FILENAME
-    return list(manifest.entries(path.read_bytes(), str(path), start))
+    return list(manifest.entries(path.read_bytes(), str(path)))
 
 
-def entry(name="a-v000001", **fields):
-    files = {
-        "x.array_record-0": {"sha256": "ab" * 32, "bytes": 17},
-        "features.json": {"sha256": "cd" * 32, "bytes": 3},
-    }
-    values = dict(name=name, writer="a", policy_version=1, groups=3, completions=12, tokens=99)
-    values |= dict(reward_mean=0.5, positions=((4, 2), (9, 1)), files=files)
-    values |= dict(created="2025-01-02T03:04:05.678+00:00", metadata={"task": "arithmetic"})
-    return manifest.Entry(**(values | fields))
+def entry(name, **fields):
+    numbers = dict(policy_version=1, groups=3, completions=12, tokens=99, reward_mean=0.5)
+    values = dict(writer="a", positions=((4, 2), (9, 1)), created="2025-01-02", files={})
+    return manifest.Entry(name=name, **numbers | values | fields)
 
 
 @pytest.mark.parametrize("left", [-2, -1])
@@ -33,9 +28,7 @@ def test_a_torn_last_line_says_nothing_and_is_replaced(tmp_path, left):
     path.write_bytes(whole + path.read_bytes()[len(whole) :][:left])
     listed = ["d0", "d1"] if left == -1 else ["d0"]  # only its newline is missing
     assert [one.name for one in read(tmp_path)] == listed
-    start = manifest.finished(path.read_bytes())
     manifest.append(tmp_path, entry("d2"))
-    assert [one.name for one in read(tmp_path, start)] == ["d2"]
     assert [one.name for one in read(tmp_path)] == [*listed, "d2"]
 
 
@@ -46,15 +39,15 @@ def test_every_flipped_bit_is_refused_by_line_and_the_other_lines_are_read(tmp_p
     path = tmp_path / manifest.FILENAME
     whole = path.read_bytes()
     special = {place for place, byte in enumerate(whole) if byte in b"\nJ*"}
-    for offset in {*range(0, len(whole), 7), *range(len(whole) - 30, len(whole)), *special}:
+    for offset in {*range(0, len(whole), 7), *special}:
         line = whole[:offset].count(b"\n")
-        for bit in {offset % 8, 5, 6} if offset in special else {offset % 8}:
+        for bit in (offset % 8, 5, 6):
             path.write_bytes(whole)
             flip(path, offset, bit)
             found = read(tmp_path)
-            damaged = [str(one) for one in found if isinstance(one, manifest.CorruptManifest)]
-            assert f"{path.name}, line {line + 1}:" in damaged[0]
             intact = [one for one in found if isinstance(one, manifest.Entry)]
+            damaged = [str(one) for one in found if one not in intact]
+            assert f"{path.name}, line {line + 1}:" in damaged[0]
             # A newline that became another byte joins two lines; the last one is of no use.
             lost = {line, line + 1} if whole[offset : offset + 1] == b"\n" else {line}
             assert intact == [one for i, one in enumerate(entries) if i not in lost]
@@ -65,8 +58,8 @@ def test_a_damaged_last_newline_is_not_cut_off_by_the_next_writer(tmp_path, flip
     manifest.append(tmp_path, entry("d0"))
     flip(path, -1)
     manifest.append(tmp_path, entry("d1"))
-    damaged, intact = read(tmp_path)
-    assert isinstance(damaged, manifest.CorruptManifest) and intact.name == "d1"
+    _, intact = read(tmp_path)
+    assert intact.name == "d1"
     assert path.read_bytes().count(b'"name":"d0"') == 1  # the line can be restored by hand
 
 
@@ -84,4 +77,3 @@ def test_runs_are_the_positions(positions):
     runs = manifest.runs(positions)
     steps = [[first + (first >= 0) * n for n in range(count)] for first, count in runs]
     assert list(itertools.chain.from_iterable(steps)) == positions
-    assert manifest.runs([-1, 0, 1, 2, -1, -1]) == ((-1, 1), (0, 3), (-1, 2))

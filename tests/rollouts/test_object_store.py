@@ -6,7 +6,6 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import manifest
 from grre_jax.storage.files import files_below
 from grre_jax.storage.remote import Store
 
@@ -19,18 +18,15 @@ def url(store, folder):
     return url
 
 
-def test_a_folder_in_an_object_store_is_a_folder(store, url, folder, tmp_path, make_group):
+def test_a_folder_in_an_object_store_is_a_folder(store, url, folder, make_group):
     reader = rollouts.read(url)
     store.log.clear()
     assert list(reader) == list(rollouts.read(folder))
-    assert reader.folder == url and reader.at(9, 2) == make_group(9, version=2)
     gets = [path for method, path, _ in store.log if method == "GET" and "array_record" in path]
     assert len(gets) == 3  # a file is copied once
-    assert list(rollouts.merge([url], tmp_path / "copy")) == list(reader)
-    rollouts.write(folder, [make_group(50)], writer="w", metadata={"contains": ["a/b"]})
+    rollouts.write(folder, [make_group(50)], writer="w")
     Store(url).upload(files_below(folder), folder)
     assert len(reader) == 12 and reader.refresh() == 1 and reader[12] == make_group(50)
-    assert reader.contains == {"a/b"}
     report = rollouts.verify(url)
     assert report.ok and report.intact_groups == 13
     with pytest.raises(UsageError, match=url):
@@ -42,8 +38,6 @@ def test_an_empty_a_foreign_and_a_missing_place(store):
     store.files.pipe_file(f"{store.bucket}/photos/a.jpg", b"x")
     with pytest.raises(DataError, match="/photos"):
         rollouts.read(f"s3://{store.bucket}/photos")
-    with pytest.raises(UsageError, match="nope://x"):
-        rollouts.read("nope://x")
     store.plan = lambda *_: 403
     with pytest.raises(DataError, match="run/rollouts"):
         rollouts.read(f"s3://{store.folder}")
@@ -59,13 +53,11 @@ def test_the_layout_of_earlier_versions(store, url, folder):
 
 
 def test_damaged_and_missing_objects(store, url, make_group):
-    reader = rollouts.read(url)
-    entry, _ = reader.datasets[0], reader[0]
+    entry = rollouts.read(url).datasets[0]
     name = f"{store.folder}/{entry.name}/{entry.data_file}"
     content = bytearray(store.files.cat_file(name))
     content[65600] ^= 1
     store.files.pipe_file(name, bytes(content))
-    assert reader[0] == make_group(0, version=0)  # the copy from before the damage
     assert "SHA-256" in str(rollouts.verify(url).problems[0])
     store.files.rm_file(name)
     reader = rollouts.read(url)
@@ -73,10 +65,3 @@ def test_damaged_and_missing_objects(store, url, make_group):
         reader[0]
     assert caught.value.file == f"s3://{name}"
     assert reader[4] == make_group(4, version=1)
-    report = rollouts.verify(url)
-    assert len(report.problems) == 1 and report.intact_groups == 8
-    path = f"{store.folder}/manifest.jsonl"
-    lines = store.files.cat_file(path)
-    store.files.pipe_file(path, lines.replace(b'"groups":4', b'"groups":5'))
-    with pytest.raises(manifest.CorruptManifest, match="manifest.jsonl, line 1:"):
-        rollouts.read(url)

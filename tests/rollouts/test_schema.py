@@ -1,6 +1,5 @@
 import dataclasses
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,7 +11,7 @@ from ..groups import played_group, text_group
 
 
 def test_text_only_group_has_the_defaults_of_unknown_origin():
-    group = rollouts.Group(group_id="a", prompt="2+2=", texts=["4", "5"], rewards=[1, 0])
+    group = text_group(1)
     assert group.lengths.tolist() == [0, 0] and group.policy_version.tolist() == [-1, -1]
     assert group.behavior_logprobs is None and group.finish_reasons == ["imported"] * 2
     assert encoding.decode(encoding.encode(group)) == group
@@ -25,14 +24,9 @@ def test_text_only_group_has_the_defaults_of_unknown_origin():
         ("texts", [1, 2, 3, 4]),
         ("lengths", [1, 1, 1, 99]),
         ("tokens", [[1], [2]]),
-        ("prompt_tokens", [1.5]),
-        ("behavior_logprobs", [0.0]),
         ("finish_reasons", ["stop", "stop", "stop", "eos"]),
         ("components", {"format": [1.0]}),
-        ("temperature", -1.0),
         ("top_p", 0.0),
-        ("prompt", None),
-        ("is_expert", [0, 0, 0, 2]),
         ("turn_tokens", [0, 1, 3, 2, 0, 1, 2, 3]),
         ("turn_rewards", [0, float("nan"), 0, 0]),
         ("routes", [1, 2, 3]),
@@ -48,34 +42,19 @@ def test_logprobs_are_checked_where_the_policy_generated(make_group):
     group = make_group(2)
     for bad in (np.nan, 0.5, -np.inf):
         logprobs = np.where(group.mask == 0, bad, group.behavior_logprobs)
-        assert dataclasses.replace(group, behavior_logprobs=logprobs)
+        dataclasses.replace(group, behavior_logprobs=logprobs)
         logprobs[np.flatnonzero(group.mask)[0]] = bad
         with pytest.raises(DataError, match=f"field behavior_logprobs.*{bad}"):
             dataclasses.replace(group, behavior_logprobs=logprobs)
 
 
-def test_jax_arrays_and_numpy_scalars_are_taken(make_group):
-    group = make_group(1)
-    logprobs = jnp.asarray(group.behavior_logprobs, jnp.bfloat16)
-    scalars = {"position": np.int32(1), "seed": jnp.uint32(7), "temperature": np.float32(0.5)}
-    taken = dataclasses.replace(group, behavior_logprobs=logprobs, **scalars)
-    assert taken.behavior_logprobs.dtype == np.float32
-    assert (type(taken.position), type(taken.seed), type(taken.temperature)) == (int, int, float)
+def test_correctness_is_the_component_or_rewards_of_0_and_1():
+    def group(rewards, **components):
+        return text_group(1, "abc", rewards, components=components)
 
-
-@pytest.mark.parametrize(
-    ("rewards", "components", "expected"),
-    [
-        ([0, 1, 0], {}, [False, True, False]),
-        ([-1, 0.5, 2], {"correct": [0, 1, 1]}, [False, True, True]),
-        ([0, 1, 0], {"correct": [0, 0.5, 1]}, None),  # what it is a share of, it does not say
-    ],
-)
-def test_correctness_is_the_component_or_rewards_of_0_and_1(rewards, components, expected):
-    group = text_group(1, "abc", rewards, components=components)
-    found = rollouts.correctness([text_group(0, "a", [1]), group])
-    if expected is None:
-        assert group.correct is found is None
-    else:
-        assert group.correct.tolist() == expected
-        assert [row.tolist() for row in found] == [[True], expected]
+    known = group([0, 1, 0])
+    assert known.correct.tolist() == [False, True, False]
+    assert group([-1, 0.5, 2], correct=[0, 1, 1]).correct.tolist() == [False, True, True]
+    share = group([0, 1, 0], correct=[0, 0.5, 1])  # what it is a share of, it does not say
+    assert share.correct is rollouts.correctness([known, share]) is None
+    assert [row.tolist() for row in rollouts.correctness([known])] == [[False, True, False]]

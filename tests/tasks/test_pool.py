@@ -16,7 +16,6 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import Question
 from grre_jax.tasks.datasets.arithmetic import Arithmetic
 from grre_jax.tasks.datasets.competition_math import CompetitionMath
-from grre_jax.tasks.datasets.gsm8k import GSM8K
 from grre_jax.tasks.datasets.guru_math import GuruMath
 from grre_jax.tasks.datasets.reasoning_gym import ReasoningGym
 from grre_jax.tasks.pool import TaskSpec, VerifierPool, process_count
@@ -124,8 +123,7 @@ def test_nothing_that_a_verifier_does_costs_more_than_its_completion(pool, spec)
     first, second = pool([(QUESTION, completions), (QUESTION, [*good] * 3)])
     assert first.failures == [kinds.get(text, "") for text in completions]
     rewards = [NAN if text in kinds else len(text) for text in completions]
-    assert first.rewards.tolist() == rewards and list(first.components) == ["own"]
-    assert first.components["own"].tolist() == [NAN if x in kinds else 1.0 for x in completions]
+    assert first.rewards.tolist() == rewards
     assert second.failures == [""] * 18 and second.rewards.tolist() == [*good.values()] * 3
     assert ends(int(Path(spec.options["folder"], "child").read_text()))  # what the verifier started
 
@@ -133,14 +131,13 @@ def test_nothing_that_a_verifier_does_costs_more_than_its_completion(pool, spec)
 def test_workers_stay_and_take_neither_jax_nor_the_memory_of_others(pool):
     judge(pool, ["slow", "slow"])
     before = pool.pids
-    judged = judge(pool, ["facts"] * 3)
-    assert set(judged.rewards) <= set(map(float, before)) and os.getpid() not in before
-    for name, value in (("jax", 0), ("cpu", 1), ("badness", 1000)):
-        assert judged.components[name].tolist() == [value] * 3
+    judged = judge(pool, ["facts"])
+    assert judged.rewards[0] in before and os.getpid() not in before
+    facts = {name: row.item() for name, row in judged.components.items()}
+    assert facts == {"jax": 0, "cpu": 1, "badness": 1000}
     for pid in before:
         os.kill(pid, signal.SIGTERM)  # as a cluster tells all processes of a job
         os.kill(pid, signal.SIGINT)
-    assert judge(pool, ["x"] * 8).failures == [""] * 8
     judge(pool, ["alarm", "alarm"])  # would strike under the next completion
     assert judge(pool, ["slow", "slow"]).failures == [""] * 2 and pool.pids == before
 
@@ -179,13 +176,6 @@ def test_a_task_that_another_process_cannot_build(spec, function, error):
         assert pool.pids == []
 
 
-def test_what_cannot_be_sent_is_named(pool, spec):
-    with pytest.raises(UsageError, match="TaskSpec"):
-        VerifierPool(TaskSpec(spec.name, 0, {"folder": lambda: 0}), 1, 1.0)
-    with pytest.raises(UsageError, match="odd"):
-        pool([(Question("odd", lambda: 0, ""), ["x"])])
-
-
 HANGS = """
 import sys, threading
 from grre_jax.tasks import Question
@@ -219,7 +209,6 @@ def test_workers_end_with_a_pool_that_is_killed(spec):
 
 
 def test_trusted_verifiers_alone_judge_in_the_run_s_own_process(spec):
-    for task in (Arithmetic, GSM8K):
-        assert process_count(task, -1) == 0 and process_count(task, 1) == 1
+    assert process_count(Arithmetic, -1) == 0 and process_count(Arithmetic, 1) == 1
     for task in (spec.build(), CompetitionMath, GuruMath, ReasoningGym):  # or others' parsers
         assert process_count(task, -1) > 0 == process_count(task, 0)

@@ -55,22 +55,21 @@ def test_a_dictionary_holds_components_and_may_be_awaited(file):
 
 
 def test_awaited_functions_judge_side_by_side_within_the_limit():
-    running, most = 0, 0
+    running = []
 
     async def waits(question, completion):
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(1000 if completion == "never" else 0.01)
-        running -= 1
+        running.append(completion)
+        while len(running) < 4:
+            await asyncio.sleep(0)
         if completion == "bad":
             raise OSError("refused")
+        if completion == "never":
+            await asyncio.sleep(1000)
         return 1
 
     task = rewarded(rewards.register(waits))
-    texts = ["never", "bad", *"abcdef"]
-    (found,) = InProcess(task, timeout=0.5)([(QUESTION, texts)])
-    assert found.failures == ["timeout", "error", *[""] * 6] and most == 8
+    (found,) = InProcess(task, timeout=1.0)([(QUESTION, ["never", "bad", "a", "b"])])
+    assert found.failures == ["timeout", "error", "", ""]
 
 
 def test_several_are_summed_by_weight_over_those_that_apply(file):
@@ -82,7 +81,7 @@ def test_several_are_summed_by_weight_over_those_that_apply(file):
 @pytest.mark.parametrize(
     ("name", "kind"), [("nothing", "none"), ("unsure", "none"), ("wrong", "invalid")]
 )
-def test_none_is_no_verdict_and_text_is_an_error(file, name, kind):
+def test_none_is_no_verdict_and_text_is_invalid(file, name, kind):
     assert judged(rewarded(f"{file}:{name}"), ["5"]).failures == [kind]
 
 
@@ -94,20 +93,11 @@ def test_the_processes_of_a_pool_find_the_functions_of_a_file(file):
     assert found.rewards.tolist() == [1, 0]
 
 
-def test_a_function_of_this_process_has_a_name():
-    name = rewards.register(lambda question, completion: len(completion))
-    task = rewarded(f"{name}=0.5")
-    assert judged(task, ["abcd"]).rewards.tolist() == [2] and task.trusted_verifier
-
-
 @pytest.mark.parametrize(
     "named", ["{file}:absent", "{file}:score=nan", "{file}:score {file}:score=2", "function:gone"]
 )
 def test_what_is_not_a_reward_function_is_refused(file, named):
     with pytest.raises(UsageError):
         rewarded(*named.format(file=file).split())
-
-
-def test_an_environment_gives_its_own_rewards(file):
-    with pytest.raises(UsageError, match=r"task\.reward"):
+    with pytest.raises(UsageError):  # which gives its own rewards
         rewards.with_rewards(tasks.build("calculator"), [f"{file}:score"])

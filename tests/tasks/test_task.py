@@ -4,8 +4,10 @@ import sys
 
 import pytest
 
+import grre_jax
 from grre_jax import tasks
 from grre_jax.errors import UsageError
+from grre_jax.tasks.provenance import reward_name
 
 COIN = """
 from dataclasses import dataclass
@@ -22,9 +24,7 @@ class Coin:
 def build(seed=0, sides=2): return Coin(sides)
 def seedless(): return Coin(2)
 def anything(**options): return Coin(options["sides"] + options["seed"])
-def needy(edge): return Coin(edge)
 def nothing(): return object()
-LIMIT = 3
 """
 
 
@@ -39,12 +39,10 @@ def coin(tmp_path):
     ("name", "options", "named"),
     [
         ("arithmetc", {}, "'arithmetic'.*'arithmetc'"),
-        ("zzz", {}, f"{', '.join(tasks.names())}.*'zzz'"),
         ("arithmetic", {"anwsers": "full"}, "'anwsers'.* answers"),
         ("arithmetic", {"flaw": 1.1}, "^flaw: "),
         ("chat_arithmetic", {"digits": 3, "operands": 3}, "^operands: "),
         ("chat_arithmetic", {"template": "What is it?"}, "^template: .*{expression}"),
-        ("openenv", {"url": "localhost:8000"}, "^url: "),
     ],
 )
 def test_wrong_names_and_options(name, options, named):
@@ -71,9 +69,7 @@ def test_a_task_of_ones_own_from_a_module_in_this_folder(coin, monkeypatch):
     ("reference", "options", "named"),
     [
         ("{coin}:biuld", {}, "'biuld'"),
-        ("{coin}:LIMIT", {}, "LIMIT'"),
         ("{coin}:build", {"side": 3}, "'side'.* sides"),
-        ("{coin}:needy", {}, "edge"),
         ("{coin}:nothing", {}, "name, question, evaluation, verify"),
         ("{coin.parent}/broken.py:build", {}, "line 1"),
         ("no_such_package.tasks:build", {}, "'no_such_package'"),
@@ -83,3 +79,13 @@ def test_wrong_hooks(coin, reference, options, named):
     (coin.parent / "broken.py").write_text("def build(:\n")
     with pytest.raises(UsageError, match=named):
         tasks.build(reference.format(coin=coin), **options)
+
+
+class Own:
+    name, reward_version = "own", "7"
+
+
+def test_rewards_have_a_function_and_a_version():
+    assert reward_name(Own()) == f"{Own.__module__}:Own.verify 7"
+    name = reward_name(tasks.build("gsm8k"))
+    assert name == f"grre_jax.tasks.gsm8k:GSM8K.verify {grre_jax.__version__}"

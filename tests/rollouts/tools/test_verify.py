@@ -2,16 +2,13 @@ from grre_jax import rollouts
 from grre_jax.rollouts import manifest
 
 
-def test_a_damaged_description_is_found_and_its_groups_are_intact(folder, flip):
+def test_damaged_descriptions_and_lines_are_found_and_the_rest_is_checked(folder, flip):
     path = folder / rollouts.read(folder).datasets[2].name / "features.json"
     for damage in (lambda: flip(path, 20), path.unlink):
         damage()
         report = rollouts.verify(folder)
         assert [problem.file for problem in report.problems] == [str(path)]
         assert report.intact_groups == 12
-
-
-def test_a_damaged_manifest_line_is_found_and_the_other_data_sets_are_checked(folder, flip):
     flip(folder / manifest.FILENAME, 30)
     report = rollouts.verify(folder)
     assert "line 1:" in str(report.problems[0]) and report.intact_groups == 8

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from grre_jax import tasks
-from grre_jax.errors import UsageError
 
 SHORT = tasks.build("arithmetic", seed=4)
 FULL = tasks.build("arithmetic", seed=4, answers="full")
@@ -36,15 +35,12 @@ def test_a_batch_holds_what_the_positions_hold(task):
         return task.questions_batch(p), task.demonstrations_batch(p)
 
     prompts, answers = both(positions)
-    assert prompts.dtype == answers.dtype == np.int32
-    questions = [task.question(int(position)) for position in positions]
-    assert prompts.tolist() == [task.tokenizer.encode_prompt(question) for question in questions]
-    encode = task.tokenizer.encode_completion
-    assert answers.tolist() == [encode(question.demonstration) for question in questions]
-    for ours, theirs in zip(
-        jax.jit(both)(positions.astype(np.uint32)), (prompts, answers), strict=True
-    ):
-        np.testing.assert_array_equal(ours, theirs)
+    for position, prompt, answer in zip(positions, prompts, answers, strict=True):
+        question = task.question(int(position))
+        assert prompt.tolist() == task.tokenizer.encode_prompt(question)
+        assert answer.tolist() == task.tokenizer.encode_completion(question.demonstration)
+    traced = jax.jit(both)(positions.astype(np.uint32))
+    jax.tree.map(np.testing.assert_array_equal, traced, (prompts, answers))
 
 
 def test_training_and_held_out_questions_are_the_whole_space_and_apart():
@@ -65,7 +61,6 @@ def test_a_flawed_step_follows_the_wrong_rule_in_subtractions_and_multiplication
     plus = wrong[..., 1] == SHORT.tokenizer.ids["+"]
     assert (wrong[..., 4] == (wrong[..., 0] + wrong[..., 2] + ~plus) % 10).all()
     right, wrong, first = (answers[:, 0, 4] for answers in (right, wrong, some))
-    assert ((first == right) | (first == wrong)).all()
     assert abs((first == wrong)[right != wrong].mean() - 0.6) < 0.01
     assert (some[:, 1:, 0] == some[:, :-1, 4]).all()  # wrong steps are worked on from
 
@@ -86,11 +81,5 @@ def test_multiplications_come_first_with_precedence_and_a_flawed_step_works_the_
 def test_the_final_answer_is_the_digit_that_is_judged():
     question = tasks.Question("arithmetic/3+5*2-1", "3+5*2-1>", "5")
     for completion in ("8,6,5$", "5$", "8,6,5$3$", "8,6,5", "8,6,4$", "$5$", "", "\u0665$"):
-        verdict = SHORT.verify(question, completion)
-        assert (SHORT.final_answer(completion) == "5") == verdict.correct == verdict.reward
-
-
-def test_positions_out_of_the_stream_are_refused():
-    for positions in ([-1], [0, 2**32]):
-        with pytest.raises(UsageError, match="^positions: "):
-            SHORT.demonstrations_batch(positions)
+        reward = SHORT.verify(question, completion).reward
+        assert (SHORT.final_answer(completion) == "5") == reward

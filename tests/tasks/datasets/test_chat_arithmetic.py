@@ -6,7 +6,7 @@ import pytest
 
 from grre_jax import tasks
 
-OPTIONS = ({}, {"operands": 3, "digits": 2, "below": 16}, {"operands": 4})
+OPTIONS = ({}, {"operands": 3, "digits": 2, "below": 16})
 
 
 def expression(question):
@@ -28,16 +28,11 @@ def test_questions_are_right_and_split_once_for_all_seeds(options):
     assert len(names) == len(held_out) + len(drawn) == size
     # 3 + 5 and 5 + 3 are one question to a model that knows either.
     assert families(held_out).isdisjoint(families(drawn))
-    # A family of four operands in all their orders is the most it goes beyond.
-    assert len(held_out) <= size / 5 + 24
+    # A family of three operands in all their orders is the most it goes beyond.
+    assert len(held_out) <= size / 5 + 6
     for question in held_out[:500] + drawn[:500]:
         text = expression(question)
         assert all(int(number) < values for number in re.findall("[0-9]+", text))
         assert int(question.answer) == eval(text)
-        assert question.question_id == "chat_arithmetic/" + text.replace(" ", "")
         assert task.verify(question, question.demonstration).reward == 1
     assert tasks.build("chat_arithmetic", seed=9, **options).evaluation(10**6) == held_out
-
-
-def test_a_few_held_out_questions_are_of_many_families():
-    assert len(families(tasks.build("chat_arithmetic", operands=3).evaluation(50))) > 25

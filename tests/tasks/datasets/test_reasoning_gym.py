@@ -15,20 +15,15 @@ EVALUATED = """binary_matrix spiral_matrix n_queens string_insertion countdown p
     polynomial_multiplication simple_integration intermediate_integration""".split()
 
 
-@pytest.fixture(scope="module")
-def chain():
-    return build(dataset="chain_sum", size=60, config={"max_digits": 2})
-
-
-def test_scores(chain):
+def test_scores():
+    chain = build(dataset="chain_sum", size=60, config={"max_digits": 2})
     question = chain.question(0)
     verdict = chain.verify(question, f"so <answer>{question.answer}</answer>")
     assert verdict == tasks.Verdict(1.0, {"score": 1.0, "correct": 1.0})
     assert chain.verify(question, "x" * 20_000).reward == 0
     other = build(dataset="chain_sum", size=60, config={"min_digits": 4})
-    for foreign in (question, tasks.Question("reasoning_gym/chain_sum/60", "1 + 1", "2")):
-        with pytest.raises(DataError, match=foreign.question_id):
-            other.verify(foreign, foreign.answer)
+    with pytest.raises(DataError, match=question.question_id):
+        other.verify(question, question.answer)
 
 
 def test_what_is_refused():
@@ -37,9 +32,6 @@ def test_what_is_refused():
     for option in ("digits", "seed"):
         with pytest.raises(UsageError, match=f"^dataset: .*{option}"):
             build(config={option: 50})
-    late = build(dataset="decimal_arithmetic", size=40, config={"max_num_decimal_places": 1})
-    with pytest.raises(UsageError, match="^dataset: .*decimal_arithmetic"):
-        late.question(1)
 
 
 @pytest.mark.parametrize("name", EVALUATED)
@@ -57,12 +49,4 @@ def test_no_answer_runs_code(name, tmp_path):
 
 def test_what_the_package_raises_on_is_not_right():
     task = build(dataset="prime_factorization", size=20)
-    with pytest.raises(ValueError):
-        task._entries.score_answer("I cannot", task._entries[0])
     assert task.verify(task._question(0), "I cannot").components == {"score": 0.0, "correct": 0.0}
-
-
-def test_a_scorer_that_raises_on_its_own_answer_is_an_error(chain, monkeypatch):
-    monkeypatch.setattr(chain._entries, "score_answer", lambda answer, entry: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        chain.verify(chain.question(0), "5")

@@ -52,18 +52,16 @@ def test_a_test_split_is_never_trained_on(tmp_path):
 
 
 def test_long_prompts_are_left_out(tmp_path):
-    path = write(tmp_path / "all.jsonl", ["a", "b" * 9, "c", "d" * 10, "e"])
+    path = write(tmp_path / "all.jsonl", ["a", "b" * 9, "d" * 10])
     task = Letters(path=path, most_prompt_characters=9, held_out=1)
-    assert len(trained(task) | held_out(task)) == 4
+    assert trained(task) | held_out(task) == {"a", "b" * 9}
 
 
 def test_a_folder_with_one_file_is_that_file(tmp_path):
     write(tmp_path / "data.jsonl", ["a", "b", "c"])
-    (tmp_path / "README.md").write_text("")
     assert len(trained(Letters(path=tmp_path, held_out=1))) == 2
     with pytest.raises(DataError, match="held_out=3"):
         Letters(path=tmp_path, held_out=3).question(0)
     write(tmp_path / "more.jsonl", ["d"])
-    for path in (tmp_path, tmp_path / "gone"):
-        with pytest.raises(DataError, match="task.options.path: "):
-            Letters(path=path).question(0)
+    with pytest.raises(DataError, match="task.options.path: "):
+        Letters(path=tmp_path).question(0)

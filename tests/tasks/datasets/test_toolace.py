@@ -5,21 +5,37 @@ side.
 import json
 
 from grre_jax import tasks
+from grre_jax.tasks.datasets.toolace import demonstration
 
 from . import published_samples
 
 
-def test_a_turn_that_calls_is_a_question(tmp_path):
-    task = tasks.build("toolace", path=published_samples.toolace(tmp_path), held_out=2)
+def write(folder, records):
+    (folder / "data.json").write_text(json.dumps(records))
+    return folder
+
+
+def test_a_turn_that_calls_is_a_question(tmp_path, caplog):
+    """One whose calls cannot be read is counted and left out."""
+    records = [published_samples.toolace_record(number) for number in range(9)]
+    records[8]["conversations"][1]["value"] = "[Get Tides(port=]"
+    task = tasks.build("toolace", path=write(tmp_path, records), held_out=2)
     drawn = [task.question(place) for place in range(6)]
     assert len({question.question_id for question in drawn}) == 6 and len(task.evaluation(9)) == 2
+    assert task.unusable == 1 and "cannot be read" in caplog.text
     question = drawn[0]
     assert question.answer == question.demonstration and question.answer.startswith("[Get Tides(")
     assert question.prompt.startswith("You may call these functions")
-    assert "high water" in question.prompt and "User:" not in question.prompt
     for text, right in ((question.answer, 1.0), (question.answer[:-2], 0.0)):
         verdict = task.verify(question, text)
         assert verdict == tasks.Verdict(right, {"correct": right, "well_formed": right})
+
+
+def test_conversations_are_imported_as_demonstrations_of_the_task_s_questions(tmp_path):
+    row = demonstration(published_samples.toolace_record(7), "here")
+    assert len(row["messages"]) == 5 and row["is_expert"]
+    task = tasks.build("toolace", path=published_samples.toolace(tmp_path), held_out=8)
+    assert row["question_id"] in {question.question_id for question in task.evaluation(8)}
 
 
 def test_whole_conversations_are_held_out(tmp_path):
@@ -27,22 +43,10 @@ def test_whole_conversations_are_held_out(tmp_path):
     records = [published_samples.toolace_record(number) for number in range(8)]
     for record in records:
         record["conversations"] += record["conversations"][:2]
-    (tmp_path / "data.json").write_text(json.dumps(records))
-    task = tasks.build("toolace", path=tmp_path, held_out=3)
-    sides = [task.evaluation(99), list(map(task.question, range(12)))]
-    assert [len({question.question_id for question in side}) for side in sides] == [4, 12]
-    held_out, trained = ({q.prompt.split("port ")[1][0] for q in side} for side in sides)
-    assert not trained & held_out
-    later = next(question for question in sides[1] if "User: " in question.prompt)
+    task = tasks.build("toolace", path=write(tmp_path, records), held_out=3)
+    held_out, trained = task.evaluation(99), list(map(task.question, range(12)))
+    assert len(held_out) == 4
+    ports = [{q.prompt.split("port ")[1][0] for q in side} for side in (held_out, trained)]
+    assert not ports[0] & ports[1]
+    later = next(question for question in trained if "User: " in question.prompt)
     assert "\n\nAssistant: [Get Tides(" in later.prompt and "\n\nTool: [" in later.prompt
-
-
-def test_turns_that_cannot_be_read_are_counted_and_left_out(tmp_path, caplog):
-    records = [published_samples.toolace_record(number) for number in range(4)]
-    broken = ("[Get Tides(port=]", '[Get "Tides"; Now(port="1")]')
-    for record, answer in zip(records, broken, strict=False):
-        record["conversations"][1]["value"] = answer
-    (tmp_path / "data.json").write_text(json.dumps(records))
-    task = tasks.build("toolace", path=tmp_path, held_out=1)
-    assert len(task.evaluation(9)) == 1 and task.question(0) == task.question(1)
-    assert task.unusable == 2 and "cannot be read" in caplog.text

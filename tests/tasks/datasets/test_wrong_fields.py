@@ -9,16 +9,13 @@ USER = {"role": "user", "content": "x"}
 
 
 @pytest.mark.parametrize(
-    "kind, record, field",
+    ("kind", "record", "field"),
     [
-        (gsm8k.GSM8K, {"question": "q"}, "answer"),
         (gsm8k.GSM8K, {"question": "q", "answer": "18"}, "answer"),
         (competition_math.CompetitionMath, {"problem": ["p"], "solution": ""}, "problem"),
         (guru_math.GuruMath, {"prompt": [USER], "reward_model": {"ground_truth": [[]]}}, "truth"),
-        (guru_math.GuruMath, {"prompt": [USER | {"role": "assistant"}]}, "prompt"),
         (toolace.ToolACE, {"system": "s", "conversations": [{"from": "robot"}]}, "conversations"),
         (questions.Questions, {"text": "q"}, "prompt or question or problem"),
-        (questions.Questions, {"question": [USER, USER | {"role": "robot"}]}, "question"),
         (questions.Questions, {"question": [USER | {"content": 3}]}, "content"),
     ],
 )

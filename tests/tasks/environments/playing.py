@@ -1,10 +1,18 @@
-"""Trajectories with given turns, and servers that are waited for."""
+"""Trajectories with given turns, and the programs of docs/environments.md."""
 
-import time
-import urllib.request
+import re
+from pathlib import Path
 
 from grre_jax.tasks.environments.runner import Trace
 from grre_jax.tasks.judging import Failure
+
+PAGE = (Path(__file__).parents[3] / "docs" / "environments.md").read_text()
+
+
+def program(heading):
+    """Returns the first Python program below a heading of the page."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
 
 
 def play(runner, question, turns, seed=7):
@@ -21,15 +29,3 @@ def play(runner, question, turns, seed=7):
     else:
         runner.end(trace)
     return opening, replies
-
-
-def wait_for_server(url, process):
-    """Waits until a process serves OpenEnv at an address."""
-    last = time.monotonic() + 60
-    while True:
-        try:
-            urllib.request.urlopen(f"{url}/health", timeout=1).close()
-            return
-        except OSError:
-            assert time.monotonic() < last and process.poll() is None
-            time.sleep(0.1)

@@ -9,7 +9,6 @@ import pytest
 from grre_jax import tasks
 from grre_jax.errors import UsageError
 from grre_jax.tasks.environments.runner import InProcessEnvironments, Reply, Trace
-from grre_jax.tasks.judging import Failure
 
 from . import playing
 
@@ -56,30 +55,22 @@ def test_a_world_is_stepped_until_it_ends_or_is_cut(world):
     assert last == Reply("room 0", 1.0, True, False) and not any(r.done for r in on)
     cut = Reply(f"room {start + 4}", 0.0, True, False)
     assert play(task, question, ["r"] * 9)[1][-1] == cut
-    assert play(task, question, ["up"])[1] == [Failure("error", "KeyError: 'up'")]
     assert task.tokenizer.decode(task.tokenizer.encode_prompt(said)) == said
 
 
 def test_worlds_differ_by_question_and_seed(world):
     task = tasks.build("gymnasium", env=world, arguments={"rooms": 10**9})
-    trained, held_out = [task.question(n) for n in range(3)], task.evaluation(3)
-    begun = [play(task, asked, [], seed)[0] for asked in trained + held_out for seed in (1, 2)]
-    assert len(set(begun)) == 12 and play(task, trained[0], [], 1)[0] == begun[0]
-    assert not {q.question_id for q in trained} & {q.question_id for q in held_out}
+    questions = [task.question(0), task.question(1), *task.evaluation(2)]
+    begun = [play(task, asked, [], seed)[0] for asked in questions for seed in (1, 2)]
+    assert len(set(begun)) == 8 and play(task, questions[0], [], 1)[0] == begun[0]
 
 
 def test_what_is_no_world_of_text_is_refused(world, monkeypatch):
-    for env, options, named in (
-        (world.replace("Corridor", "Numbers"), {}, "^env: .*TypeError"),
-        (world, {"arguments": {"rooms": 1}}, "^env: .*empty range"),
-        (world, {"template": "Go!"}, "^template: "),
-    ):
-        with pytest.raises(UsageError, match=named):
-            tasks.build("gymnasium", env=env, **options)
-    for name in ("gymnasium", "textarena"):
-        monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(UsageError, match=f"install.*{name}"):
-            tasks.build(name, env="Maze-v0")
+    with pytest.raises(UsageError, match="^env: .*TypeError"):
+        tasks.build("gymnasium", env=world.replace("Corridor", "Numbers"))
+    monkeypatch.setitem(sys.modules, "textarena", None)
+    with pytest.raises(UsageError, match="install.*textarena"):
+        tasks.build("textarena", env="Maze-v0")
 
 
 def test_registered_worlds_are_found_by_name(world, tmp_path, monkeypatch):
@@ -101,9 +92,8 @@ def test_registered_worlds_are_found_by_name(world, tmp_path, monkeypatch):
 def test_a_game_of_textarena_is_won():
     pytest.importorskip("textarena", reason="extra textarena")
     task = tasks.build("textarena", env="GuessTheNumber-v0", arguments={"max_number": 8})
-    said, replies = play(task, task.question(0), [f"I say [{n}]." for n in range(8, 0, -1)], 3)
+    _, replies = play(task, task.question(0), [f"I say [{n}]." for n in range(8, 0, -1)], 3)
     *on, last = replies
-    assert "between 1 and 8" in said
     assert {(r.observation, r.reward) for r in on} == {("The target number is lower.", 0.0)}
     assert last.done and last.reward == 1.0
     with pytest.raises(UsageError, match="TicTacToe-v0"):

@@ -1,55 +1,88 @@
-"""Environments behind servers of OpenEnv, which run in a process of their own."""
+"""Environments behind servers of OpenEnv, which run in a process of their own: the game of
+docs/environments.md, and a set of tools.
+"""
 
+import contextlib
+import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
+import time
+import urllib.request
+from types import SimpleNamespace
 
 import pytest
 
 from grre_jax import tasks
-from grre_jax.domains import ConfigError
 from grre_jax.errors import UsageError
 from grre_jax.tasks.environments.runner import InProcessEnvironments, Trace
 from grre_jax.tasks.judging import Failure
 
-from .playing import play, wait_for_server
+from .playing import play, program
 
 pytest.importorskip("openenv", reason="extra openenv")
-PROGRAM = Path(__file__).with_name("openenv_server.py")
-# Of the program.
-SESSIONS = 4
-SLOW = 99
-BROKEN = 98
 
+SERVERS = """
+import os, sys, threading, time
+from fastmcp import FastMCP
+from openenv.core.env_server.mcp_environment import MCPEnvironment
+from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
 
-class Server:
-    """The servers of the game and the tools, which can be killed and started again."""
+class Troubled(Game):
+    hidden = 0  # before a reset
+    def reset(self, seed=None, most=10, **_):
+        answer = super().reset(seed)
+        self.hidden %= most
+        return answer
+    def step(self, action, **_):
+        if action.number == 99: time.sleep(2)
+        if action.number == 98: raise ValueError("broken")
+        if action.number == 97: os._exit(1)
+        return super().step(action)
 
+class Tools(MCPEnvironment):
+    state = State()
     def __init__(self):
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-        self.ports = [str(listening.getsockname()[1]) for listening in sockets]
-        self.game, self.tools = (f"http://127.0.0.1:{port}" for port in self.ports)
-        for listening in sockets:
-            listening.close()
-        self.start()
+        server = FastMCP("tools")
+        @server.tool()
+        def double(number: int) -> int:
+            "Doubles a number."
+            return 2 * number
+        super().__init__(server)
+    def reset(self, **_): return Observation()
+    def _step_impl(self, action, **_): raise ValueError("not a tool")
 
-    def start(self):
-        self.process = subprocess.Popen([sys.executable, PROGRAM, *self.ports])
-        for url in (self.game, self.tools):
-            wait_for_server(url, self.process)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
+def serve(app, port): uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="error")
+game, tools = sys.argv[1:]
+while os.fork(): os.wait()  # serves again when it has died
+played = create_fastapi_app(Troubled, Guess, Answer, max_concurrent_envs=4)
+threading.Thread(target=serve, args=(played, game), daemon=True).start()
+serve(create_fastapi_app(Tools, CallToolAction, CallToolObservation), tools)
+"""
 
 
 @pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    server.kill()
+def server(tmp_path_factory):
+    """The addresses of the game and the tools, which are served again when the server has died."""
+    path = tmp_path_factory.mktemp("openenv") / "servers.py"
+    path.write_text(program("OpenEnv").partition("if __name__")[0] + SERVERS)
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    ports = [str(listening.getsockname()[1]) for listening in sockets]
+    for listening in sockets:
+        listening.close()
+    process = subprocess.Popen([sys.executable, path, *ports], start_new_session=True)
+    game, tools = (f"http://127.0.0.1:{port}" for port in ports)
+    for url in (game, tools):
+        while process.poll() is None:
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"{url}/health", timeout=1).close()
+                break
+            time.sleep(0.1)
+    yield SimpleNamespace(game=game, tools=tools)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def game(server, **options):
@@ -59,20 +92,20 @@ def game(server, **options):
 def test_a_game_is_played_to_its_end(server):
     task = game(server, template="A number! {observation}", arguments={"most": 1})
     opening, replies = play(InProcessEnvironments(task), task.question(0), ["-1", "0", "1"])
-    assert opening.messages == [{"role": "user", "content": "A number! guess"}]
+    said = "A number! Guess my number, from 0 to 9."
+    assert opening.messages == [{"role": "user", "content": said}]
     said = [(reply.observation, reply.reward, reply.done) for reply in replies]
-    assert said == [("more", 0.0, False), ("right", 1.0, True)]
-    assert task.version == f"Game 1.0.0 {server.game}" == task.reward_version
+    assert said == [("more", 0.0, False), ("more", 1.0, True)]
+    assert task.version == f"Troubled 1.0.0 {server.game}"
 
 
 def test_malformed_turns_are_answered_and_the_game_goes_on(server):
     task = tasks.build("openenv", url=server.game)
-    turns = ["x", "[" * 10_000, "[1]", "1.5", "-1"]
+    turns = ["x", "[" * 10_000, "1.5", "-1"]
     _, replies = play(InProcessEnvironments(task), task.question(0), turns)
-    assert [reply.done for reply in replies] == [False] * 5
-    assert "'x'" in replies[0].observation
-    assert all("VALIDATION_ERROR" in reply.observation for reply in replies[2:4])
-    assert replies[4].observation == '{"text": "more", "guesses": 1}'  # without a field
+    assert [reply.done for reply in replies] == [False] * 4
+    assert "'x'" in replies[0].observation and "VALIDATION_ERROR" in replies[2].observation
+    assert replies[3].observation == '{"text": "more"}'  # without a field
 
 
 def test_tools_are_declared_and_called(server):
@@ -80,8 +113,7 @@ def test_tools_are_declared_and_called(server):
     call = '<tool_call>{"name": "NAME", "arguments": {"number": 21}}</tool_call>'
     turns = [call.replace("NAME", name) for name in ("double", "halve")] + ["42"]
     opening, replies = play(InProcessEnvironments(task), task.question(0), turns)
-    function = opening.tools[0]["function"]
-    assert (function["name"], function["parameters"]["required"]) == ("double", ["number"])
+    assert opening.tools[0]["function"]["parameters"]["required"] == ["number"]
     assert replies[0].observation == "42" and replies[0].called
     assert "halve" in replies[1].observation
     assert replies[2].done and replies[2].reward == 0.0
@@ -89,56 +121,38 @@ def test_tools_are_declared_and_called(server):
 
 def test_errors_and_silence_of_the_server_are_failures(server):
     task = game(server, timeout=1.0)
-    runner = InProcessEnvironments(task)
-    _, (broken,) = play(runner, task.question(0), [str(BROKEN)])
-    _, (slow,) = play(runner, task.question(0), [str(SLOW)])
-    assert broken.kind == "error" and slow.kind == "timeout"
+    for number, kind in (("98", "error"), ("99", "timeout")):
+        _, (failure,) = play(InProcessEnvironments(task), task.question(0), [number])
+        assert failure.kind == kind
 
 
 def test_sessions_are_begun_when_the_server_has_room(server):
     task = game(server)
     runner = InProcessEnvironments(task)
-    question = task.question(0)
-    traces = [Trace((number, 0, 0), question, 1) for number in range(SESSIONS)]
-    for trace in traces:
+    traces = [Trace((number, 0, 0), task.question(0), 1) for number in range(5)]
+    for trace in traces[:4]:
         assert runner.step(trace, [], "-1").result().observation == "more"
-    timer = threading.Timer(1.0, runner.end, [traces[0]])
-    timer.start()
-    waiting = Trace((9, 0, 0), question, 1)
-    assert runner.step(waiting, [], "-1").result().observation == "more"
-    timer.join()
-    full = InProcessEnvironments(game(server, timeout=0.5)).open(question, 1)
+    full = InProcessEnvironments(game(server, timeout=0.5)).open(task.question(0), 1)
     assert full.kind == "error" and "CAPACITY" in full.reason
-    for trace in (*traces[1:], waiting):
+    threading.Timer(1.0, runner.end, traces[:1]).start()
+    assert runner.step(traces[4], [], "-1").result().observation == "more"
+    for trace in traces[1:]:
         runner.end(trace)
 
 
 def test_a_server_that_dies_costs_the_trajectories_under_way(server):
-    """The next begin when it serves again; a session that it ended is not stepped on in a new
-    one.
-    """
+    """Also when it serves again: a session that it ended is not stepped on in a new one."""
     task = game(server, timeout=60.0)
     runner = InProcessEnvironments(task)
-    outcomes = []
-    for number in range(6):
-        trace = Trace((number, 0, 0), task.question(number), 7)
-        assert runner.step(trace, [], "-1").result().observation == "more"
-        if number == 2:
-            server.kill()
-        outcomes.append(runner.step(trace, [("-1", "more")], "-2").result())
-        if number == 2:
-            server.start()
+    first, second = (Trace((number, 0, 0), task.question(number), 7) for number in range(2))
+    assert runner.step(first, [], "-1").result().observation == "more"
+    assert isinstance(play(runner, task.question(0), ["97"])[1][0], Failure)  # it dies
+    assert runner.step(second, [], "-1").result().observation == "more"
+    assert isinstance(runner.step(first, [("-1", "more")], "-2").result(), Failure)
+    for trace in (first, second):
         runner.end(trace)
-    assert isinstance(outcomes.pop(2), Failure)
-    assert [outcome.observation for outcome in outcomes] == ["more"] * 5
 
 
-def test_fields_that_the_server_lacks_and_absent_servers_are_refused(server):
-    with pytest.raises(ConfigError) as error:
+def test_fields_that_the_server_lacks_are_refused(server):
+    with pytest.raises(UsageError, match="^action: "):
         _ = game(server, action="guess").action_fields
-    assert error.value.field == "action"
-    unknown = tasks.build("openenv", url=server.game, observation="words")
-    opening = InProcessEnvironments(unknown).open(unknown.question(0), 1)
-    assert opening.kind == "error" and "words" in opening.reason
-    with pytest.raises(UsageError, match="127.0.0.1:1/metadata"):
-        _ = tasks.build("openenv", url="http://127.0.0.1:1").version

@@ -92,6 +92,11 @@ async def best(completions, answers) -> list[float]:
 
 def of_groups():
     return vf.SingleTurnEnv(dataset=rows(0, 20), rubric=vf.Rubric(funcs=[best]))
+
+
+def load_environment(first=15):
+    rubric = vf.Rubric(funcs=[right])
+    return vf.SingleTurnEnv(dataset=rows(0, 20), eval_dataset=rows(first, 25), rubric=rubric)
 '''
 
 
@@ -99,38 +104,30 @@ def of_groups():
 def spec(tmp_path_factory):
     path = tmp_path_factory.mktemp("verifiers") / "sums.py"
     path.write_text(SUMS)
-    return lambda name, **options: TaskSpec("verifiers", 0, {"env": f"{path}:{name}", **options})
+    return lambda name: TaskSpec("verifiers", 0, {"env": f"{path}:{name}"})
 
 
 def test_one_turn_is_judged_by_the_rubric(spec):
     task = spec("single").build()
     assert not is_environment(task)
     question = task.question(0)
-    assert [message["role"] for message in question.messages] == ["system", "user"]
     number = int(question.answer) // 2
-    assert question.messages[1]["content"] == f"{number}+{number}?"
-    asked = [(question, [question.answer, "12345", "1"])]
+    assert [message["content"] for message in question.messages] == ["Sum.", f"{number}+{number}?"]
     for processes in (0, 1):
         judge = make_judge(task, spec("single"), processes=processes)
         for _ in range(2):
-            (verdicts,) = judge(asked)
-            assert verdicts.rewards.tolist() == [1.5, 0.0, 0.5] and not any(verdicts.failures)
+            (verdicts,) = judge([(question, [question.answer, "12345", "1"])])
+            assert verdicts.rewards.tolist() == [1.5, 0.0, 0.5]
             rows = {name: row.tolist() for name, row in verdicts.components.items()}
-            assert (rows["right"], rows["short"]) == ([1, 0, 0], [1, 0, 1])
-            assert rows["loop_count"] == [1] * 3
+            expected = {"right": [1, 0, 0], "short": [1, 0, 1], "loop_count": [1] * 3}
+            assert rows.items() >= expected.items()
         judge.close()
 
 
-def test_the_data_sets_are_the_questions(spec):
-    task = spec("single").build()
+def test_without_a_data_set_to_evaluate_on_a_tenth_is_held_out(spec):
+    task = spec("multi").build()
+    held_out = {question.question_id for question in task.evaluation(100)}
     trained = {task.question(position).question_id for position in range(60)}
-    held_out = task.evaluation(100)
-    assert len(trained) == 20 and {int(q.answer) for q in held_out} == {40, 42, 44, 46, 48}
-    assert not trained & {question.question_id for question in held_out}
-    # Without a data set to evaluate on a tenth is held out.
-    alone = spec("multi").build()
-    held_out = {question.question_id for question in alone.evaluation(100)}
-    trained = {alone.question(position).question_id for position in range(60)}
     assert (len(trained), len(held_out)) == (18, 2) and not trained & held_out
 
 
@@ -141,12 +138,11 @@ def test_several_turns_are_played_by_the_package_s_loop(spec):
     question = task.question(0)
     opening, replies = play(runner, question, ["x", "y", question.answer])
     assert opening.messages == [{"role": "user", "content": question.prompt}]
-    assert opening.tools is None and question.messages is None
     said = [(reply.observation, reply.reward) for reply in replies]
     assert said == [("not x\nagain", 0), ("not y\nagain", 0), ("", 1)]
     assert replies[-1].components == {"right": 1.0, "num_turns": 3.0}
     _, replies = play(runner, question, "abcdef", seed=1)
-    assert len(replies) == 4 and replies[-1].done and replies[-1].reward == 0.0
+    assert len(replies) == 4 and replies[-1].reward == 0.0
 
 
 def test_tools_are_declared_called_and_answered(spec):
@@ -155,13 +151,11 @@ def test_tools_are_declared_called_and_answered(spec):
     question = task.question(0)
     turns = [call.replace("NAME", name) for name in ("double", "halve")] + [question.answer]
     opening, replies = play(InProcessEnvironments(task), question, turns)
-    function = opening.tools[0]["function"]
-    assert function["name"] == "double"
-    assert function["parameters"]["properties"]["number"]["type"] == "integer"
-    assert replies[0].observation == "14" and replies[0].called and not replies[0].done
+    parameters = opening.tools[0]["function"]["parameters"]
+    assert parameters["properties"]["number"]["type"] == "integer"
+    assert replies[0].observation == "14" and replies[0].called
     assert "halve" in replies[1].observation
-    assert replies[2].done and replies[2].reward == 1.0
-    assert replies[2].components["double_calls"] == 1.0
+    assert replies[2].done and replies[2].components["double_calls"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -178,22 +172,15 @@ def test_what_cannot_be_a_trajectory_is_a_failure(spec, name, turns, kind, word)
 
 
 def test_environments_that_cannot_be_used_are_refused(spec):
-    for refused in (
-        *map(spec, ("of_groups", "nothing")),
-        TaskSpec("verifiers", 0, {"env": "none"}),
-    ):
+    for name in ("of_groups", "nothing"):
         with pytest.raises(UsageError, match="env"):
-            refused.build()
+            spec(name).build()
+    with pytest.raises(UsageError, match="env"):
+        tasks.build("verifiers", env="none")
 
 
 def test_an_installed_environment_is_found_by_its_name(tmp_path, monkeypatch):
-    (tmp_path / "small_world.py").write_text(
-        SUMS
-        + "\n\ndef load_environment(first=15):\n"
-        + "    rubric = vf.Rubric(funcs=[right])\n"
-        + "    return vf.SingleTurnEnv("
-        + "dataset=rows(0, 20), eval_dataset=rows(first, 25), rubric=rubric)\n"
-    )
+    (tmp_path / "small_world.py").write_text(SUMS)
     monkeypatch.syspath_prepend(tmp_path)
     task = tasks.build("verifiers", env="someone/small-world", arguments={"first": 16})
     assert task.version.startswith("small-world ?, verifiers ")

@@ -11,6 +11,8 @@ from grre_jax.errors import DataError, UsageError
 
 from .importing import imported
 
+NAN = math.nan
+
 
 def import_trl(folder, *files, **mapping):
     """Imports completions as TRL's GRPO trainer logs them: a row each, a column per function."""
@@ -24,7 +26,7 @@ def import_trl(folder, *files, **mapping):
 
 
 def test_completions_that_trl_logged(tmp_path):
-    columns = {"completion": list("wxyz"), "length": [7, 6] * 2, "advantage": [1.0, 0.0] * 2}
+    columns = {"completion": list("wxyz"), "length": [7, 6] * 2}
     columns |= {"a_reward": [1.0, 0.0] * 2, "b_reward": [0.0, -0.5] * 2}
     first = columns | {"step": ["10"] * 4, "prompt": list("ppqq")}
     second = columns | {"step": ["20"] * 4, "prompt": list("qqpp")}
@@ -32,36 +34,27 @@ def test_completions_that_trl_logged(tmp_path):
     said = [f"{group.prompt}{group.extra['step']}" for group in groups]
     assert said == ["p10", "q10", "q20", "p20"]
     assert groups[0].texts == ["w", "x"] and groups[0].rewards.tolist() == [1.0, -0.5]
-    components = {name: row.tolist() for name, row in groups[0].components.items()}
-    assert components == {"a_reward": [1.0, 0.0], "b_reward": [0.0, -0.5]}
-    others = [{"advantage": 1.0, "length": 7}, {"advantage": 0.0, "length": 6}]
-    assert groups[0].extra["completions"] == others
+    assert groups[0].components["b_reward"].tolist() == [0.0, -0.5]
+    assert groups[0].extra["completions"] == [{"length": 7}, {"length": 6}]
 
 
-NAN = math.nan
-ADVANTAGES = [-1.5, -0.5, 0.5, 1.5]
-NULLS = {"a_reward": [0.0, None, None, 1.0], "b_reward": [0.25, 0.5, None, NAN]}
-NULLS |= {"advantage": [-1.5, 0.0, 9.0, 1.5]}
-TRL = [  # columns, the mapping, and the rewards or the field that is refused
-    ({"a_reward": [1.0, 0.0], "score": [1.0, None]}, {"reward": "score"}, [1, NAN]),
-    ({"n": [7, 6], "seed": [1, 2]}, {}, "reward"),
-    (NULLS, {}, [0.25, 0.5, NAN, 1]),
-    ({"a_reward": ["x", "y"]}, {}, "a_reward"),
-]
-
-
-@pytest.mark.parametrize(("columns", "mapping", "expected"), TRL)
+@pytest.mark.parametrize(
+    ("columns", "mapping", "expected"),
+    [
+        ({"a_reward": [1.0, 0.0], "score": [1.0, None]}, {"reward": "score"}, [1, NAN]),
+        ({"a_reward": [0.0, None], "b_reward": [0.25, NAN]}, {}, [0.25, NAN]),
+        ({"n": [7, 6], "seed": [1, 2]}, {}, "reward"),
+    ],
+)
 def test_rewards_of_trl_are_columns_or_their_sum(tmp_path, columns, mapping, expected):
-    count = len(next(iter(columns.values())))
-    table = {"step": [1] * count, "prompt": ["p"] * count, "completion": ["c"] * count} | columns
+    table = {"step": [1, 1], "prompt": ["p", "p"], "completion": ["c", "c"]} | columns
     if isinstance(expected, str):
         with pytest.raises((DataError, UsageError), match=expected):
             import_trl(tmp_path, table, **mapping)
-        return
-    (group,) = import_trl(tmp_path, table, **mapping)
-    np.testing.assert_allclose(group.rewards, expected, rtol=1e-6)
-    failures = ["none" if math.isnan(reward) else "" for reward in expected]
-    assert group.extra.get("verify_failures", [""] * count) == failures
+    else:
+        (group,) = import_trl(tmp_path, table, **mapping)
+        np.testing.assert_array_equal(group.rewards, expected)
+        assert group.extra["verify_failures"] == ["", "none"]
 
 
 @pytest.mark.parametrize(
@@ -71,9 +64,7 @@ def test_rewards_of_trl_are_columns_or_their_sum(tmp_path, columns, mapping, exp
         ("ABAABBBA", None, {"group_id": "xyxxyzzx"}, "A0237 B14 B56"),
     ],
 )
-def test_rows_of_a_group_adjoin_or_have_a_column_of_their_own(
-    tmp_path, letters, by, columns, expected
-):
+def test_rows_of_a_group_agree_in_a_column_and_the_step(tmp_path, letters, by, columns, expected):
     rows = [
         {"prompt": letter, "text": str(k), "reward": k % 2}
         | {name: values[k] for name, values in columns.items()}

@@ -8,12 +8,11 @@ import re
 
 import pytest
 
-from grre_jax import rollouts, tasks
+from grre_jax import tasks
 from grre_jax.errors import DataError
 from grre_jax.rollouts import views
 
 from .... import byte_tokenizers
-from ....tasks.datasets import published_samples
 from . import importing
 
 CHATML = (
@@ -62,8 +61,8 @@ def says(role, content, **more):
 TURNS = [says("assistant", "call"), says("tool", "42"), says("assistant", "so 42")]
 
 
-def imported(tmp_path, row, tokenizer=None, kind="jsonl", **options):
-    reader = importing.imported(tmp_path, [row], kind, tokenizer=tokenizer, **options)
+def imported(tmp_path, row, tokenizer=None):
+    reader = importing.imported(tmp_path, [row], tokenizer=tokenizer)
     return reader[0], reader
 
 
@@ -86,8 +85,8 @@ def test_a_tool_is_masked_and_the_end_of_a_turn_is_not(tmp_path, tokenizer):
     assert pieces(tokenizer, group) == [(f"call{END}", 1), (observed, 0), (f"so 42{END}", 1)]
     assert tokenizer.tokenizer.decode(group.prompt_tokens) == ASKS
     assert group.prompt == "q" and group.texts == [tokenizer.decode(group.tokens)]
-    assert group.extra["prompt_messages"] == row["prompt"]
-    assert group.extra["completion_messages"] == [TURNS]
+    stored = {"prompt_messages": row["prompt"], "completion_messages": [TURNS]}
+    assert group.extra == stored
     assert reader.datasets[0].metadata["tokenizer"] == tokenizer.fingerprint
 
 
@@ -104,34 +103,19 @@ def test_a_turn_that_was_cut_has_no_end_and_a_last_observation_stays(tmp_path, t
 def test_one_message_of_each_side_is_the_text_that_training_makes_tokens_of(tmp_path, tokenizer):
     parts = [{"type": "text", "text": text} for text in "ab"]
     row = row_of([says("assistant", parts)], prompt=[says("user", "q", name=None)])
-    group, reader = imported(tmp_path, row, tokenizer)
-    assert group == imported(tmp_path, row)[0]
+    group, _ = imported(tmp_path, row, tokenizer)
     assert (group.prompt, group.texts, len(group.tokens), group.extra) == ("q", ["ab"], 0, {})
-    trained = views.read_tokenised(reader, 0, tokenizer)
-    rendered, _ = imported(tmp_path, row | {"tools": [{"name": "none"}]}, tokenizer)
-    assert trained.tokens.tolist() == rendered.tokens.tolist() == tokenizer.encode_completion("ab")
 
 
-def with_tokens(ids=(64, 198, 65), mask=(1, 0, 1), **more):
-    """A row of the tokens of a text, a line break and another text, in which the policy wrote
-    some.
-    """
-    completion = {"reward": 1, "tokens": ids, "mask": mask} | more
-    return {"prompt": "q", "prompt_tokens": [1], "completions": [completion]}
-
-
+TOKENS = {"text": TURNS, "tokens": [64, 198, 65], "reward": 1}
 REFUSED = [  # the template, None for no tokenizer; the row; the field that is named
     (None, row_of(TURNS), "texts"),
-    (None, row_of("a", tools=[{"name": "calc"}]), "texts"),
-    (CHATML, row_of("a", prompt=ASKS, tools=[{"name": "calc"}]), "prompt"),  # applied already
     (None, {"messages": [says("user", "q")], "reward": 1}, "messages"),
     (NO_TOOLS, row_of("a", tools=[{"name": "calc"}]), TEXT),
     (FORGETS, row_of(TURNS), TEXT),
-    (CHATML, row_of([says("assistant", f"a{END}b"), *TURNS[1:]]), TEXT),
     (CHATML, row_of([says("assistant", "a", weight=0)]), TEXT),
     (CHATML, row_of([says("assistant", [{"type": "image_url"}])]), f"{TEXT}[0], part 0"),
-    (CHATML, with_tokens(text=TURNS, mask=None), "mask"),
-    (CHATML, with_tokens([64, 65, 260]), "tokens"),
+    (CHATML, {"prompt": "q", "prompt_tokens": [1], "completions": [TOKENS]}, "mask"),
 ]
 
 
@@ -170,44 +154,17 @@ def test_a_conversation_is_a_completion_from_the_assistants_first_message_on(tmp
     called = {"function": {"name": "calc", "arguments": {"x": 6}}}
     assert json.loads(pieces(tokenizer, group)[0][0].removesuffix(END)) == called
     assert group.is_expert.tolist() == [1] and group.extra["prompt_messages"] == asked
-    assert group.extra["completion_messages"][0][0]["tool_calls"] == [called]
 
 
-def test_conversations_of_toolace_are_demonstrations(tmp_path, tokenizer):
-    path = published_samples.toolace(tmp_path, 8)
-    rollouts.import_rows("toolace", path, tmp_path / "r", tokenizer=tokenizer)
-    group = rollouts.read(tmp_path / "r")[7]
-    first, _, last = pieces(tokenizer, group)
-    assert first == (f'[Get Tides(port="7")]{END}', 1)
-    assert last == (f"High water is at 7:00.{END}", 1)
-    assert group.is_expert.tolist() == [1] and group.sources == ["toolace"]
-    task = tasks.build("toolace", path=path, held_out=8)
-    assert group.question_id in {question.question_id for question in task.evaluation(8)}
-
-
-VERL = {
-    "prompt": "raw_prompt",
-    "prompt_tokens": "prompt_ids",
-    "tokens": "response_ids",
-    "mask": "response_mask",
-    "logprobs": "response_logprobs",
-    "reward": "reward_score",
-    "group": "uid",
-}
-
-
-def test_trajectories_of_verl_are_read_under_its_names(tmp_path, tokenizer):
-    written = [*tokenizer.encode_completion("ab"), *tokenizer.encode_text("\nx", special=False)]
+def test_tokens_with_a_mask_are_taken_as_they_are(tmp_path, tokenizer):
+    """Without the texts that they say."""
     row = {
-        "uid": "u",
-        "raw_prompt": [says("user", "q")],
-        "prompt_ids": tokenizer.encode_prompt("q"),
-        "response_ids": [*written, *tokenizer.encode_completion("c")],
-        "response_mask": [1, 1, 1, 0, 0, 1, 1],
-        "response_logprobs": [-1.0, -1, -1, 0, 0, -1, -1],
-        "reward_score": 0.75,
-        "num_turns": 4,
+        "prompt": [says("user", "q")],
+        "prompt_tokens": tokenizer.encode_prompt("q"),
+        "tokens": tokenizer.encode_completion("abc"),
+        "response_mask": [1, 0, 0, 1],
+        "reward": 0.75,
     }
-    group, _ = imported(tmp_path, row, tokenizer, mapping=VERL)
-    assert group.texts == ["ab\nxc"] and group.prompt == "q" and group.extra["num_turns"] == 4
-    assert group.behavior_logprobs.tolist() == row["response_logprobs"]
+    group, _ = imported(tmp_path, row, tokenizer)
+    assert group.texts == ["abc"] and group.prompt == "q" and group.mask.tolist() == [1, 0, 0, 1]
+    assert group.tokens.tolist() == row["tokens"]
