@@ -5,6 +5,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.cli import entry
+from grre_jax.training import policies
 
 from ..groups import text_group
 
@@ -45,7 +46,8 @@ def test_a_verifier_of_ones_own_judges_again_in_processes(folder, tmp_path, caps
     assert "mine.py" in copy.datasets[0].metadata["history"][0]["task"]
 
 
-def test_a_checkpoint_scores_what_it_sampled(tiny_run, tmp_path, capsys):
+def test_a_checkpoint_scores_what_it_sampled(tiny_run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(policies, "ROW_TOKENS", 64)  # quicker to compile
     words = ("rescore", tiny_run / "rollouts", "--model", f"{tiny_run}:0", "--as", "reference")
     assert run(*words, "--output", tmp_path / "out") == 0
     assert f"under {tiny_run}:0 as reference log-probs" in capsys.readouterr().out

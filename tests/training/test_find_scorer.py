@@ -13,13 +13,13 @@ from grre_jax.training.policies import find_scorer
 from ..groups import packed_group
 
 
-@pytest.fixture(scope="module")
-def first(tiny_run):
+@pytest.fixture
+def first(tiny_run, monkeypatch):
+    monkeypatch.setattr(policies, "ROW_TOKENS", 16)
     return find_scorer(f"{tiny_run}:0")
 
 
-def test_the_longest_prompt_and_completion_may_be_of_two_groups(first, monkeypatch):
-    monkeypatch.setattr(policies, "ROW_TOKENS", 16)
+def test_the_longest_prompt_and_completion_may_be_of_two_groups(first):
     groups = [packed_group(0, prompt=10, lengths=(4, 2)), packed_group(1, prompt=4, lengths=(10,))]
     together = first.score(groups, 1.0)
     for group, values in zip(groups, together, strict=True):

@@ -19,7 +19,7 @@ from grre_jax.training.data.pack import BatchShape, pack
 from grre_jax.training.export import write_model
 from grre_jax.training.step import loss_and_gradient
 
-from ...run_processes import logprobs, quiet
+from ...run_processes import quiet
 from ..test_step import CONFIG
 
 pytestmark = pytest.mark.usefixtures("no_reports")
@@ -89,7 +89,7 @@ def test_a_run_trains_resumes_and_exports_what_the_next_one_begins_with(
     run = loop.train(config("run"), resume=True, console=quiet())
     before = models.load(base)
     merged = models.load(run / "model")
-    assert np.abs(logprobs(merged) - logprobs(before)).max() > 1e-3
+    assert np.abs(merged.layers.qkv_proj[...] - before.layers.qkv_proj[...]).max() > 1e-3
     np.testing.assert_array_equal(merged.embed[...], before.embed[...])
     file = run / "checkpoints" / "4" / "params" / "_METADATA"
     stored = json.loads(file.read_text())["tree_metadata"]
@@ -102,7 +102,9 @@ def test_a_run_trains_resumes_and_exports_what_the_next_one_begins_with(
     words = f"--model.adapter {adapter} --model.lora_rank"
     following = build.build(config("next", f"{words} 0"))
     assert following.model.lora == LoraConfig(2, 4.0, ("q_proj", "v_proj", "down_proj"))
-    np.testing.assert_allclose(logprobs(following.model), logprobs(merged), atol=1e-5)
+    found = models.parameters(models.merged(following.model))
+    for name, value in models.parameters(merged).items():
+        np.testing.assert_allclose(found[name][...], value[...], atol=1e-6)
     assert build.model_contents(following.config) == {"arithmetic/train"}
     with pytest.raises(UsageError, match="model.lora_"):
         build.build(config("next", f"{words} 3"))
