@@ -113,12 +113,12 @@ def test_a_run_with_explorers_equals_one_without(make_config, tiny_run, tmp_path
 @pytest.mark.slow
 def test_two_hosts_are_restarted_together_and_equal_one_process(make_config, tiny_run, tmp_path):
     words = f"--data.path {tiny_run}/rollouts --warm-start.steps 0 --evaluation.questions 0"
-    words += " --training.steps 40"
+    words += " --training.steps 40 --checkpoint.every 10"
     alone = loop.train(make_config(tmp_path / "alone", words))
     run = tmp_path / "run"
     cluster = c.ClusterConfig("local", learner=c.LearnerConfig(hosts=2, cpus=0.5))
     process = start(written(make_config(run, words, cluster=cluster)), run)
-    wait_for_step([process], run, 3)
+    wait_for_step([process], run, 12)
     os.kill(children("ray::RayTrainWorker", process.pid)[1], signal.SIGKILL)
     finish(process)
     losses, expected = ([row["loss"] for row in log(folder)] for folder in (run, alone))
