@@ -23,6 +23,18 @@ PAGES = [path for path in FOUND if re.search(r"\bgrre [a-z]", path.read_text())]
 FIELDS = {field.name for field in fields(Config(name="default"))}
 
 
+def walk(parser, path=()):
+    yield path, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                yield from walk(inner, (*path, name))
+
+
+PARSERS = dict(walk(make_parser()))
+COMMANDS = PARSERS.keys() - {command[:-1] for command in PARSERS}  # that have no commands below
+
+
 def text_of(page):
     text = page.read_text()
     if page.suffix != ".ipynb":
@@ -43,13 +55,11 @@ def shown(text):
 
 def unknown_options(words):
     """Options that a command line's command does not have; a sentence is no command line."""
-    parser, rest = make_parser(), list(words)
-    while inner := [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]:
-        if not rest or rest[0] not in inner[0].choices:
-            return []
-        parser = inner[0].choices[rest.pop(0)]
-    own = {option for action in parser._actions for option in action.option_strings}
-    given = [word for word in rest if re.match(r"--[a-z]", word)]
+    found = [command for command in COMMANDS if tuple(words[: len(command)]) == command]
+    if not found:
+        return []
+    own = {option for action in PARSERS[found[0]]._actions for option in action.option_strings}
+    given = [word for word in words if re.match(r"--[a-z]", word)]
     given = [word.partition("=")[0].rstrip(",.:)\"'") for word in given]
     names = {word: word[2:].replace("-", "_") for word in given}
     options = ("objective.options.", "task.options.")

@@ -1,3 +1,5 @@
+"""The commands of `grre rollouts` as they are typed; what they do: rollouts/tools/."""
+
 import json
 
 import pytest
@@ -13,67 +15,39 @@ def run():
     return lambda *words: main(["--debug", "rollouts", *map(str, words)])
 
 
-def test_look_and_verify(folder, run, capsys, flip):
+def test_look_verify_and_merge(folder, tmp_path, run, capsys, flip):
     assert run("info", folder) == run("verify", folder) == 0
     assert run("show", folder, "--count", 1, "--where", "position == 4") == 0
     assert "g4" in capsys.readouterr().out
     entry = rollouts.read(folder).datasets[1]
     flip(folder / entry.name / entry.data_file, 65600)
     assert run("verify", folder) == 1
-    text = capsys.readouterr().out
-    assert "damaged" in text and entry.data_file in text
+    assert entry.data_file in capsys.readouterr().out
     with pytest.raises(DataError, match=entry.data_file):
-        run("merge", folder, "--output", folder.parent / "rest")
+        run("merge", folder, "--output", tmp_path / "rest")
 
 
-def test_filter_and_merge(folder, tmp_path, run):
-    where = "min(policy_version) >= 1 and length_max <= 4 and position != 5"
+def test_filter(folder, tmp_path, run):
+    where = "position == 4 or position > 9"
     assert run("filter", folder, "--output", tmp_path / "f", "--where", where) == 0
-    kept = rollouts.read(tmp_path / "f")
-    of_later = [g for g in rollouts.read(folder) if g.policy_version.min() >= 1]
-    expected = [g for g in of_later if g.lengths.max() <= 4 and g.position != 5]
-    assert list(kept) == expected and 0 < len(expected) < 8
-    assert kept.datasets[0].metadata["history"][0]["kept"] == where
-    for wrong in ("position < 0", "position == 1) or (1"):
-        with pytest.raises((DataError, UsageError)):
-            run("filter", folder, "--output", tmp_path / "none", "--where", wrong)
+    assert [group.position for group in rollouts.read(tmp_path / "f")] == [4, 10, 11]
+    with pytest.raises(DataError):
+        run("filter", folder, "--output", tmp_path / "none", "--where", "position < 0")
     assert not (tmp_path / "none").exists()
-    assert run("merge", tmp_path / "f", folder, "--output", tmp_path / "m") == 0
-    assert len(rollouts.read(tmp_path / "m")) == 12
 
 
 def test_export_and_import(folder, tmp_path, run):
-    assert run("export", folder, tmp_path / "e.jsonl") == 0
-    run(
-        "import",
-        "jsonl",
-        tmp_path / "e.jsonl",
-        tmp_path / "r",
-        "--contains",
-        "math/test,gsm8k/test",
-    )
+    file = tmp_path / "e.jsonl"
+    assert run("export", folder, file) == 0
+    run("import", "jsonl", file, tmp_path / "r", "--contains", "math/test,gsm8k/test")
     again = rollouts.read(tmp_path / "r")
-    assert list(again) == list(rollouts.read(folder)) and again.contains == {
-        "math/test",
-        "gsm8k/test",
-    }
-    (tmp_path / "a.jsonl").write_text(json.dumps({"q": "1+1", "text": "2", "reward": 1}))
-    words = ("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "s", "--task", "sums")
-    with pytest.raises(UsageError, match="mapping"):
-        run(*words, "--mapping", "{")
-    run(*words, "--mapping", '{"prompt": "q"}')
-    (group,) = rollouts.read(tmp_path / "s")
-    assert (group.prompt, group.task) == ("1+1", "sums")
-
-
-def test_a_tokenizer_renders_what_is_imported(tmp_path, run):
+    assert list(again) == list(rollouts.read(folder))
+    assert again.contains == {"math/test", "gsm8k/test"}
     tasks.CharTokenizer().save(tmp_path / "t")
-    completion = {"text": "3", "reward": 1, "tokens": [3, 16]}
-    row = {"prompt": "1+2>", "prompt_tokens": [1], "completions": [completion]}
-    (tmp_path / "a.jsonl").write_text(json.dumps(row))
-    words = ("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "r")
+    file.write_text(json.dumps({"q": "1+1", "text": "2", "reward": 1}))
+    words = ("import", "jsonl", file, tmp_path / "s", "--task", "sums")
     with pytest.raises(UsageError, match="--tokenizer"):
         run(*words, "--system-prompt", "Think.")
-    assert run(*words, "--tokenizer", tmp_path / "t") == 0
-    metadata = rollouts.read(tmp_path / "r").datasets[0].metadata
-    assert metadata["tokenizer"] == tasks.CharTokenizer().fingerprint
+    run(*words, "--mapping", '{"prompt": "q"}', "--tokenizer", tmp_path / "t")
+    (group,) = rollouts.read(tmp_path / "s")
+    assert (group.prompt, group.task) == ("1+1", "sums")

@@ -4,6 +4,7 @@ questions.
 
 import dataclasses
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import jax
 import numpy as np
@@ -11,26 +12,20 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts.encoding import encode
 from grre_jax.tasks import Question
 from grre_jax.training import build
 from grre_jax.training.config.overrides import override
 from grre_jax.training.runtime.stopping import StopRequest
-from grre_jax.training.warm_start import (
-    DEMONSTRATIONS_FROM,
-    _demonstration_groups,
-    check_demonstrations,
-    warm_start,
-)
+from grre_jax.training.warm_start import DEMONSTRATIONS_FROM, check_demonstrations, warm_start
 
 from ..run_processes import first_state, quiet
-from .runtime.test_metrics import Log
 
 
 def start(parts, folder):
     graph, state = first_state(parts)
-    log = Log()
-    return warm_start(parts, graph, state.params, folder, log, StopRequest(), quiet()), log.rows
+    log = Mock()
+    params = warm_start(parts, graph, state.params, folder, log, StopRequest(), quiet())
+    return params, [call.args for call in log.write.call_args_list]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +37,6 @@ def parts(make_config, tmp_path_factory):
 def test_demonstrations_are_sealed_once_and_imitated(parts, tmp_path):
     params, rows = start(parts, tmp_path)
     reader = rollouts.read(tmp_path / "warm_start")
-    assert len(reader) == 40 and len(reader.datasets) == 1
     assert sorted(reader.index) == list(range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + 40))
     for group in list(reader)[:5]:
         question = parts.task.question(group.position)
@@ -58,41 +52,24 @@ def test_demonstrations_are_sealed_once_and_imitated(parts, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, params, again)
 
 
-def test_demonstrations_of_a_batch_are_those_made_one_by_one(parts):
-    positions = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + 20)
-
-    together = list(map(encode, _demonstration_groups(parts, positions)))
-    task = SimpleNamespace(
-        name="arithmetic", tokenizer=parts.tokenizer, question=parts.task.question
-    )
-    alone = dataclasses.replace(parts, task=task)
-    assert together == list(map(encode, _demonstration_groups(alone, positions)))
-    task.question = lambda position: Question("q", "1+1>", "2")
-    with pytest.raises(UsageError, match=r"warm_start\.steps"):
-        list(_demonstration_groups(alone, positions))
-
-
-def test_overlong_demonstrations_are_left_out(parts, tmp_path, caplog):
+def test_overlong_demonstrations_are_left_out(parts, tmp_path):
     def question(position):
         n = position - DEMONSTRATIONS_FROM
-        found = dataclasses.replace(parts.task.question(position), question_id=f"mixed-{n}")
+        found = parts.task.question(position)
         if n in (0, 7):
             return dataclasses.replace(found, prompt="1+" + found.prompt)
-        return dataclasses.replace(found, demonstration="1234") if n in (3, 20, 30) else found
+        shown = {3: "123", 20: "12"}.get(n, found.demonstration)  # at most 3 tokens with the end
+        return dataclasses.replace(found, demonstration=shown)
 
     task = SimpleNamespace(name="mixed", tokenizer=parts.tokenizer, question=question)
     mixed = dataclasses.replace(parts, task=task)
-
-    def check(words=""):
-        config = override(parts.config, words.split())
-        check_demonstrations(dataclasses.replace(mixed, config=config))
-
-    check()
+    check_demonstrations(mixed)
+    start(mixed, tmp_path)
+    kept = [g.position - DEMONSTRATIONS_FROM for g in rollouts.read(tmp_path / "warm_start")]
+    assert kept == [n for n in range(40) if n not in (0, 3, 7)]
+    few = override(parts.config, ["--sampling.max_new_tokens=1"])
     with pytest.raises(DataError, match=r"sampling\.max_new_tokens = 1"):
-        check("--sampling.max_new_tokens 1")
-    (tmp_path / "run").mkdir()
-    start(mixed, tmp_path / "run")
-    kept = [g.position - DEMONSTRATIONS_FROM for g in rollouts.read(tmp_path / "run/warm_start")]
-    assert kept == [n for n in range(40) if n not in (0, 3, 7, 20, 30)]
-    named = " ".join(record.getMessage() for record in caplog.records)
-    assert all(named.count(f"mixed-{n} (") == 1 for n in (0, 3, 7, 20, 30))
+        check_demonstrations(dataclasses.replace(mixed, config=few))
+    task.question = lambda position: Question("q", "1+1>", "2")
+    with pytest.raises(UsageError, match=r"warm_start\.steps"):
+        check_demonstrations(mixed)

@@ -2,23 +2,18 @@
 
 import dataclasses
 
+import jax
 import pytest
 
+from grre_jax.config import Config
 from grre_jax.models.config import ModelConfig
 from grre_jax.parallel import mesh as meshes
 from grre_jax.planner import compile
 from grre_jax.sampling.memory import token_bytes
-from grre_jax.training.actors.calls import (
-    ROWS_WITHOUT_LIMIT,
-    fitting,
-    training_call,
-)
+from grre_jax.training.actors.calls import ROWS_WITHOUT_LIMIT, fitting, training_call
 from grre_jax.training.config.overrides import override
-from grre_jax.training.config.run import (
-    Config,
-)
 
-pytestmark = pytest.mark.usefixtures("no_reports")
+MODEL = ModelConfig(4096, 256, 768, 4, 8, 4, 32)
 
 
 def configured(words):
@@ -46,23 +41,19 @@ def test_the_programs_of_a_run(words, expected):
 
 @pytest.mark.parametrize(("tensor", "whole"), [(2, 2), (4, 1), (3, 4), (8, 4)])
 def test_heads_that_the_axis_does_not_divide_are_whole_on_a_device(tensor, whole):
-    model = ModelConfig(4096, 256, 768, 4, 8, 4, 32)
-    assert token_bytes(model, "bfloat16", tensor) == 2 * 4 * whole * 32 * 2
+    assert token_bytes(MODEL, "bfloat16", tensor) == 2 * 4 * whole * 32 * 2
 
 
 def test_rows_fill_the_memory_beside_weights_and_state():
     """A model of 4.2 M parameters in float32: 4 copies of the state cut in two, one of weights."""
-    import jax
-
-    model = ModelConfig(4096, 256, 768, 4, 8, 4, 32)
     mesh = jax.sharding.AbstractMesh((1, 2, 1, 1, 1), meshes.AXES)
     config = configured("--sampling.max_prompt_tokens 64 --sampling.max_new_tokens 128")
-    used = model.num_parameters * 4 * (4 / 2 + 1)
+    used = MODEL.num_parameters * 4 * (4 / 2 + 1)
     # Keys and values of 128 tokens and of half of a prompt's 64, and four copies of the logits.
     row = 2 * 4 * 4 * 32 * 4 * (128 + 32) + 4 * 4 * 4096
     for rows, expected in ((20, 16), (7, 7), (0.5, 1)):
-        found = fitting(config, config.sampling, model, mesh, used + row * rows + 1)
+        found = fitting(config, config.sampling, MODEL, mesh, used + row * rows + 1)
         assert found == expected
-    assert fitting(config, config.sampling, model, mesh, 0) == ROWS_WITHOUT_LIMIT
+    assert fitting(config, config.sampling, MODEL, mesh, 0) == ROWS_WITHOUT_LIMIT
     call = training_call(config)
     assert dataclasses.replace(call, rows=16).shape(2, "float32").decode_slots == 16

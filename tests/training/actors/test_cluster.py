@@ -15,16 +15,14 @@ from grre_jax.reporting import read_metrics
 from grre_jax.tasks import cluster_judges
 from grre_jax.tasks.rewards import TaskSpec
 from grre_jax.training import loop
-from grre_jax.training.config.overrides import override
 
 from ...groups import text_group
 from ...run_processes import (
-    CONFIG,
     bits,
     children,
     finish,
+    groups,
     log,
-    rows,
     start,
     wait_for_step,
     written,
@@ -33,7 +31,7 @@ from ...run_processes import (
 pytest.importorskip("ray", reason="needs the extra cluster")
 from ...tasks.test_cluster_judges import TASK  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("no_reports")
+pytestmark = [pytest.mark.usefixtures("no_reports"), pytest.mark.distributed]
 TWO = c.ClusterConfig("local", c.ExplorersConfig(most=2, cpus=0.5))
 
 
@@ -58,10 +56,6 @@ def killing(name, least, number=signal.SIGKILL, ready=lambda: True):
     yield ids
     end.set()
     thread.join()
-
-
-def groups(folder):
-    return {(group.position, group.attempt): group for group in rollouts.read(folder / "rollouts")}
 
 
 def require_equal(run, other):
@@ -106,97 +100,29 @@ def test_limits_and_failures_of_judges_are_those_of_processes(tmp_path, local):
     assert judged.rewards[[0, 4]].tolist() == [2, 3]
 
 
-@pytest.mark.distributed
 def test_a_run_with_explorers_equals_one_without(make_config, tiny_run, tmp_path, local):
     with killing("ray::Worker", 2) as killed:
         loop.train(make_config(tmp_path / "run", cluster=TWO))
     assert killed
     require_equal(tmp_path / "run", tiny_run)
     rows = read_metrics(tmp_path / "run")["train"]
-    names = [f"{name}_explorer_{n}" for name in ("tokens_per_second", "time_idle") for n in (0, 1)]
-    assert all(row[name] >= 0 for row in rows for name in names)
-    assert sum(row[name] for row in rows for name in names[:2]) > 0
+    assert sum(row[f"tokens_per_second_explorer_{n}"] for row in rows for n in (0, 1)) > 0
+    assert all(row["time_idle_explorer_0"] >= 0 for row in rows)
 
 
 @pytest.mark.slow
-def test_a_learner_that_is_killed_goes_on_with_another_number_of_explorers(
-    make_config, tiny_run, tmp_path
-):
-    config = make_config(tmp_path / "run")
-    words = ["--cluster.address", "local", "--cluster.explorers.cpus", "0.5"]
-    words += ["--cluster.explorers.most"]
-    process = start(written(config), tmp_path / "run", *words, "2")
-    wait_for_step([process], tmp_path / "run", 3)
-    process.kill()
-    process.wait()
-    loop.train(override(config, [*words, "1"]), resume=True)
-    require_equal(tmp_path / "run", tiny_run)
-
-
-@pytest.mark.slow
-def test_a_learner_that_ray_started_is_restarted(make_config, tiny_run, tmp_path):
-    learner = c.LearnerConfig(hosts=1, cpus=0.5)
-    config = make_config(tmp_path / "run", cluster=dataclasses.replace(TWO, learner=learner))
-    process = start(written(config), tmp_path / "run")
-    wait_for_step([process], tmp_path / "run", 3)
-    (worker,) = children("ray::RayTrainWorker", process.pid)
-    os.kill(worker, signal.SIGKILL)
-    finish(process)
-    require_equal(tmp_path / "run", tiny_run)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("explorers", [0, 1])
-def test_two_hosts_are_restarted_together_and_equal_one_process(explorers, tmp_path):
-    (tmp_path / "small.py").write_text(CONFIG)
-    first, alone, two = (tmp_path / name for name in ("first", "alone", "two"))
-    words = ("--checkpoint.export", "true", "--evaluation.questions", "0")
-    finish(start(tmp_path / "small.py", first, *words))
-    words = ("--model.path", str(first / "model"), "--warm_start.steps", "0")
-    finish(start(tmp_path / "small.py", alone, *words))
-    words += ("--cluster.address", "local", "--cluster.explorers.most", str(explorers))
-    words += ("--cluster.learner.hosts", "2", "--cluster.learner.cpus", "0.5")
-    words += ("--cluster.explorers.cpus", "0.5")
-    process = start(tmp_path / "small.py", two, *words)
-    wait_for_step([process], two, 6)
+def test_two_hosts_are_restarted_together_and_equal_one_process(make_config, tiny_run, tmp_path):
+    words = f"--data.path {tiny_run}/rollouts --warm-start.steps 0 --evaluation.questions 0"
+    words += " --training.steps 40 --checkpoint.every 10"
+    alone = loop.train(make_config(tmp_path / "alone", words))
+    run = tmp_path / "run"
+    cluster = c.ClusterConfig("local", learner=c.LearnerConfig(hosts=2, cpus=0.5))
+    process = start(written(make_config(run, words, cluster=cluster)), run)
+    wait_for_step([process], run, 12)
     os.kill(children("ray::RayTrainWorker", process.pid)[1], signal.SIGKILL)
     finish(process)
-    expected, got = rows(alone), rows(two)
-    assert got.keys() == expected.keys() and ("train", 20) in got
-    for key, row in expected.items():
-        assert got[key].get("loss") == pytest.approx(row.get("loss"), abs=1e-5)
-        assert got[key]["reward"] == pytest.approx(row["reward"])
-
-
-HERE = {"node_ip_address": "127.0.0.1"}
-
-
-@pytest.fixture
-def nodes():
-    """A cluster on loopback whose head has no processors."""
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(True, head_node_args=HERE | {"num_cpus": 0, "include_dashboard": False})
-    yield cluster
-    cluster.shutdown()
-
-
-@pytest.mark.slow
-def test_nodes_come_and_go(make_config, tiny_run, tmp_path, nodes):
-    three = [nodes.add_node(num_cpus=1, **HERE) for _ in range(3)]
-    config = make_config(tmp_path / "run")
-    words = ("--cluster.address", nodes.address, "--cluster.explorers.most", "3")
-    process = start(written(config), tmp_path / "run", *words)
-    while len(running := children("ray::Worker", os.getpid())) < 3:
-        assert process.poll() is None
-        time.sleep(0.1)
-    for worker in running[:2]:
-        os.kill(worker, signal.SIGKILL)
-    nodes.remove_node(three[0], allow_graceful=False)
-    for _ in range(2):
-        nodes.add_node(num_cpus=1, **HERE)
-    finish(process)
-    require_equal(tmp_path / "run", tiny_run)
+    losses, expected = ([row["loss"] for row in log(folder)] for folder in (run, alone))
+    assert len(losses) == 40 and losses == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.slow
@@ -217,23 +143,14 @@ def test_a_call_that_takes_far_too_long_is_sampled_by_another_explorer(make_conf
 
 
 @pytest.mark.slow
-def test_trajectories_with_judges_on_another_node_are_those_of_the_learner(
-    make_config, tmp_path, nodes
-):
+def test_trajectories_with_judges_are_those_of_the_learner(make_config, tmp_path, local):
     words = "--task.name calculator --task.options.operands 2 --task.options.digits 1"
     words += " --sampling.max_new_tokens 12 --sampling.max_turns 3 --sampling.max_turn_tokens 5"
     words += " --training.steps 4 --evaluation.questions 0"
-    alone = make_config(tmp_path / "alone", words)
-    loop.train(alone)
-    nodes.add_node(num_cpus=0, resources={"sampler": 2}, **HERE)
-    nodes.add_node(num_cpus=1, **HERE)  # where alone a judge can be
-    explorers = c.ExplorersConfig(most=2, cpus=0, resources={"sampler": 1})
-    cluster = c.ClusterConfig(nodes.address, explorers, judges=1)
-    with killing("ray::Judge", 1) as killed:
-        finish(start(written(dataclasses.replace(alone, cluster=cluster)), tmp_path / "run"))
-    assert killed
-    assert groups(tmp_path / "run") == groups(tmp_path / "alone")
-    assert bits(tmp_path / "run") == bits(tmp_path / "alone")
+    alone = loop.train(make_config(tmp_path / "alone", words))
+    cluster = dataclasses.replace(TWO, judges=1)
+    run = loop.train(make_config(tmp_path / "run", words, cluster=cluster))
+    assert groups(run) == groups(alone) and bits(run) == bits(alone)
 
 
 SLOW = """

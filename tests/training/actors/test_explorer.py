@@ -10,10 +10,8 @@ from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.tasks.judging import Judged
 from grre_jax.training import build
-from grre_jax.training.actors import supply
-from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.explorer import make_explorer
-from grre_jax.training.actors.supply import Supply, calls_of, refresh_together
+from grre_jax.training.actors.supply import Supply, calls_of
 from grre_jax.training.actors.weight_sync import Policy
 from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.data import plan
@@ -86,7 +84,6 @@ def test_stop_strings_cut_texts_before_they_are_judged(explorer, drawn, groups):
         for k, text in enumerate(whole.texts):
             kept = text.index(stop) + 1 if stop in text else whole.lengths[k]
             assert group.texts[k] == text.partition(stop)[0] and group.lengths[k] == kept
-            assert group.finish_reasons[k] == ("stop" if stop in text else whole.finish_reasons[k])
             assert group.rewards[k] == explorer.task.verify(question, group.texts[k]).reward
 
 
@@ -98,76 +95,59 @@ def test_a_prompt_that_the_model_cannot_read_is_named(drawn, tokens, name):
         drawn(1, tokenizer=SimpleNamespace(encode_prompt=lambda question: tokens))
 
 
-def seal(explorer, folder, positions, rounds=0):
+def seal(explorer, folder, rounds=0):
+    """The reader of a folder to which ten groups were sampled, and those by position."""
     explorer, params = explorer
-    size = call_of(explorer.config, len(positions)).prompts
     folder.mkdir(exist_ok=True)
     reader = rollouts.read(folder)
     config = SimpleNamespace(cluster=SimpleNamespace(samples=False))
     own = Samples(Source(reader), Schedule(Regime(), 10), 1, rounds)
     here = Supply(SimpleNamespace(config=config), dataclasses.replace(explorer), own, None)
     policy = Policy(3, explorer.policy(params), {"task": "arithmetic"})
-    here._sample_calls(policy, calls_of(positions, size), size, lambda: None)
+    here._sample_calls(policy, calls_of(range(10), 4), 4, lambda: None)
     here._wait()
     here.close()
-    refresh_together(reader)
-    return reader
+    return reader, {group.position: group for group in reader}
 
 
 def test_what_is_missing_is_sampled_by_whole_calls_each_a_data_set(explorer, groups, tmp_path):
     """So that every bit of what was missing is the same."""
-    reader = seal(explorer, tmp_path / "r", range(10))
+    reader, expected = seal(explorer, tmp_path / "r")
     assert [(e.groups, e.policy_version) for e in reader.datasets] == [(4, 3), (4, 3), (2, 3)]
     assert [group.texts for group in reader] == [group.texts for group in groups]
     rollouts.write(tmp_path / "part", [reader[5], reader[6]], writer="other", policy_version=3)
-    found = seal(explorer, tmp_path / "part", range(10))
-    assert [entry.groups for entry in found.datasets] == [2, 4, 2, 2]
-    assert {group.position: group for group in found} == {group.position: group for group in reader}
+    found, again = seal(explorer, tmp_path / "part")
+    assert [entry.groups for entry in found.datasets] == [2, 4, 2, 2] and again == expected
 
 
 def test_places_without_signal_are_refilled_by_the_same_explorer(explorer, groups, tmp_path):
-    reader = seal(explorer, tmp_path / "r", range(10), rounds=2)
+    reader, expected = seal(explorer, tmp_path / "r", rounds=2)
     flat = [place for place in range(10) if not groups[place].has_reward_variance]
-    per_round = plan.POSITIONS_PER_ROUND
-    first = [position for position in reader.index if per_round <= position < 2 * per_round]
-    assert flat and sorted(first) == [plan.refill_position(p, 1) for p in flat]
+    refills = [plan.refill_position(place, 1) for place in flat]
+    assert flat and sorted(reader.index)[10 : 10 + len(flat)] == refills
     # Killed between two rounds, it goes on where it was.
-    begun = [group for group in reader if group.position < per_round]
+    begun = list(reader)[:10]
     rollouts.write(tmp_path / "killed", begun, writer="explorer", policy_version=3)
-    again = seal(explorer, tmp_path / "killed", range(10), rounds=2)
-    assert {group.position: group for group in again} == {group.position: group for group in reader}
+    _, again = seal(explorer, tmp_path / "killed", rounds=2)
+    assert again == expected
 
 
-def test_processes_that_do_not_share_the_folder_are_told(monkeypatch, tmp_path, make_group):
-    rollouts.write(tmp_path, [make_group(0)], writer="explorer-0")
-    # Groups seen, who sees as many, and who has waited long enough.
-    found = map(np.array, ([1, 0], [1, 0], [0, 1]))
-    monkeypatch.setattr(supply.processes, "gather_ints", lambda number: next(found))
-    monkeypatch.setattr(supply.time, "sleep", lambda seconds: None)
-    with pytest.raises(DataError, match=str(tmp_path)):
-        refresh_together(rollouts.read(tmp_path))
-
-
-def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, drawn, groups):
+def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(drawn, groups):
     """Four completions of six questions, in two calls, the second filled up; the judge sees each
     question of the run once.
     """
-    explorer, _ = explorer
     asked = []
     failures = ["", "", "", "crash"]
 
     def judge(some):
         asked.extend(question.question_id for question, _ in some)
-        own = {"own": np.array([1, 1, 1, np.nan], np.float32)}
         rewards = [np.array([*map(len, texts[:3]), np.nan], np.float32) for _, texts in some]
-        return [Judged(reward, own, failures, [*"abcd"]) for reward in rewards]
+        return [Judged(reward, {}, failures, [*"abcd"]) for reward in rewards]
 
-    task = SimpleNamespace(name="texts", question=explorer.task.question)
-    judged = drawn(6, task=task, judge=judge)
-    assert asked == [explorer.task.question(position).question_id for position in range(6)]
+    judged = drawn(6, judge=judge)
+    assert asked == [group.question_id for group in groups[:6]]
     for group, expected in zip(judged, groups, strict=False):
         assert group.texts == expected.texts
         assert group.rewards[:3].tolist() == [len(text) for text in group.texts[:3]]
         assert group.judged.tolist() == [True, True, True, False]
-        assert group.extra["verify_failures"] == failures
-        assert group.extra["verify_reasons"] == [*"abcd"]
+        assert group.extra == {"verify_failures": failures, "verify_reasons": [*"abcd"]}

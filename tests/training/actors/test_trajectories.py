@@ -16,10 +16,9 @@ from grre_jax.training.actors.trajectories import Play, environment_seed
 QUESTION = Question("calculator/37+58*19", "37+58*19", "1805")
 
 
-def sampled(play, position, scripts, ended=True):
+def sampled(play, position, scripts, ended):
     """Finished trajectories of a question, of a policy that writes these texts."""
     address = sampling.Address(position)
-    found = []
     for sample, script in enumerate(scripts):
         tokens = []
         spans = []
@@ -37,7 +36,7 @@ def sampled(play, position, scripts, ended=True):
             if turn + 1 < len(script):
                 tokens += observation.tokens
                 mask += [False] * len(observation.tokens)
-        trajectory = sampling.Trajectory(
+        yield sampling.Trajectory(
             address,
             sample,
             tokens=np.array(tokens, np.int32),
@@ -46,25 +45,22 @@ def sampled(play, position, scripts, ended=True):
             turns=tuple(spans),
             reason=reason,
         )
-        found.append(trajectory)
-    return found
 
 
-def group(play, question, position, scripts, limit=99, **options):
+def played(task, position, scripts, question=QUESTION, limit=99, runner=None, ended=True):
+    """The group of a policy that writes these texts, a list for each trajectory."""
+    runner = runner or InProcessEnvironments(task)
+    play = Play(task, task.tokenizer, runner, 3, len(scripts))
     prompt = play.open(question, position, limit=limit)
-    found = [] if prompt is None else sampled(play, position, scripts, **options)
+    found = [] if prompt is None else list(sampled(play, position, scripts, ended))
     fields = play.fields(question, position, found)
     return rollouts.Group(group_id="g", prompt_tokens=prompt, **fields)
-
-
-def playing(task, samples, runner=None):
-    return Play(task, task.tokenizer, runner or InProcessEnvironments(task), 3, samples)
 
 
 def test_a_group_of_trajectories_of_different_lengths():
     task = tasks.build("calculator")
     right, wrong, cut = ["37+58=", "95*19=", "1805"], ["1805="], ["7", "8"]
-    made = group(playing(task, 3), QUESTION, 5, [right, wrong, cut])
+    made = played(task, 5, [right, wrong, cut])
     assert made.prompt == "37+58*19"
     assert task.tokenizer.decode(made.prompt_tokens) == "37+58*19>"
     assert made.texts == ["37+58=$95>95*19=$1805>1805$", "1805=$", "7$"]
@@ -78,7 +74,7 @@ def test_a_group_of_trajectories_of_different_lengths():
     assert made.environment_seed == environment_seed(3, 5, 0) != environment_seed(3, 5, 1)
     assert "".join(np.array([*made.texts[0]])[made.mask[:27] != 0]) == "37+58=$95*19=$1805$"
     # Turns that were cut have no end token.
-    made = group(playing(task, 1), QUESTION, 0, [["1+1=", "5"]], ended=False)
+    made = played(task, 0, [["1+1=", "5"]], ended=False)
     assert made.texts == ["1+1=2>5"] and made.turns(0) == [(0, 4), (6, 7)]
 
 
@@ -91,24 +87,21 @@ def test_components_are_those_of_the_last_turn():
 
     task = tasks.build("calculator")
     task.environment = lambda: Scored(None)
-    made = group(playing(task, 3), QUESTION, 0, [["37+58=", "95*19=", "1805"], ["1"], ["1+1="]])
-    assert made.components["right"].tolist()[:2] == [1.0, 0.0]
-    assert np.isnan(made.components["right"][2]) and np.isnan(made.components["short"]).all()
-    assert made.rewards.tolist() == [1.0, 0.0, 0.0]
+    made = played(task, 0, [["37+58=", "95*19=", "1805"], ["1"], ["1+1="]])
+    np.testing.assert_array_equal(made.components["right"], [1.0, 0.0, np.nan])
+    assert np.isnan(made.components["short"]).all() and made.rewards.tolist() == [1.0, 0.0, 0.0]
 
 
 def test_a_demonstration_is_the_trajectory_of_its_turns():
     task = tasks.build("calculator", flaw=0.5)
-    play, right = playing(task, 1), 0
+    play = Play(task, task.tokenizer, InProcessEnvironments(task), 3, 1)
     for position in range(20):
         question = task.question(position)
         turns = task.demonstration(question, environment_seed(3, position, 0))
         fields = play.demonstration(question, position, turns)
-        again = group(play, question, position, [turns])
+        again = played(task, position, [turns], question)
         assert rollouts.Group(group_id="g", **fields) == again
-        right += int(again.rewards[0])
         assert (again.rewards[0] == 1) == (len(turns) == 3)
-    assert 0 < right < 20
 
 
 class Counting:
@@ -130,15 +123,15 @@ class Counting:
 
 def test_no_trajectory_goes_on_in_the_environment_of_an_earlier_one():
     """Neither of a demonstration that does not end it, nor of one whose answer has no tokens."""
-    task, question = Counting(), Question("q", "1", "1")
+    task = Counting()
+    question = Question("q", "1", "1")
     runner = InProcessEnvironments(task)
     for _ in range(2):
-        fields = playing(task, 1, runner).demonstration(question, 0, ["1", "2"])
-        assert fields["texts"] == ["1$1>2$"]
-    failed = group(playing(task, 1, runner), question, 0, [["9", "1"]])
+        play = Play(task, task.tokenizer, runner, 3, 1)
+        assert play.demonstration(question, 0, ["1", "2"])["texts"] == ["1$1>2$"]
+    failed = played(task, 0, [["9", "1"]], question, runner=runner)
     assert failed.finish_reasons == ["failed"]
-    made = group(playing(task, 1, runner), question, 0, [["1", "2"]])
-    assert made.texts == ["1$1>2$"]
+    assert played(task, 0, [["1", "2"]], question, runner=runner).texts == ["1$1>2$"]
 
 
 BAD = """
@@ -166,7 +159,7 @@ def test_the_agent_of_the_page_walks_to_its_room(tmp_path):
     assert len(source.splitlines()) <= 60
     task = tasks.build(f"{tmp_path / 'corridor.py'}:build", seed=1, rooms=4)
     question = task.question(0)
-    made = group(playing(task, 2), question, 0, [["r"] * 4, ["l"] * 4], ended=False)
+    made = played(task, 0, [["r"] * 4, ["l"] * 4], question, ended=False)
     goal, room = map(int, made.prompt.split("#"))
     assert goal == int(question.answer) != room
     assert made.rewards.tolist() == [float(goal > room), float(goal < room)]
@@ -180,7 +173,7 @@ def test_the_agent_of_the_page_walks_to_its_room(tmp_path):
 def test_an_environment_that_fails_fails_its_group(tmp_path, kind, reason, limit):
     (tmp_path / "bad.py").write_text(BAD)
     task = tasks.build(f"{tmp_path / 'bad.py'}:build")
-    made = group(playing(task, 2), Question("q", "!", kind), 0, [["good"], ["over"]], limit=limit)
+    made = played(task, 0, [["good"], ["over"]], Question("q", "!", kind), limit)
     assert made.finish_reasons == ["failed"] * 2 and np.isnan(made.rewards).all()
     assert all(reason in text for text in made.extra["verify_reasons"])
     assert made.lengths.any() == (kind == "step")

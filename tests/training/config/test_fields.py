@@ -16,17 +16,6 @@ DEFAULT = Config(name="default")
 FIELDS = {field.name: field for field in fields(DEFAULT)}
 
 
-def test_fields_are_those_that_the_command_line_prints():
-    """But for the names in dictionaries of the user's."""
-
-    def names(values, prefix=""):
-        for key, value in values.items():
-            inner = isinstance(value, dict) and prefix + key not in FIELDS
-            yield from names(value, f"{prefix}{key}.") if inner else [prefix + key]
-
-    assert list(names(json.loads(DEFAULT.to_json()))) == list(FIELDS)
-
-
 def outside(field):
     """Values of a field that are just outside of its annotation, and of another type."""
     yield object()

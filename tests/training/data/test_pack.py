@@ -44,15 +44,13 @@ def steps(draw, share=True):
 def test_routes_stand_beside_their_tokens():
     group = packed_group(0, prompt=2, lengths=(3, 1))
     routes = np.arange(6 * 2 * 3).reshape(6, 2, 3)
-    shape = BatchShape.of_run(2, 2, 2, 3, 6, 0)
-    shape = dataclasses.replace(shape, routes=(2, 3))
+    shape = dataclasses.replace(BatchShape.of_run(2, 2, 2, 3, 6, 0), routes=(2, 3))
     stored = dataclasses.replace(group, routes=routes.reshape(-1))
     assert np.array_equal(
         stored._select(np.array([False, True])).routes.reshape(-1, 2, 3), routes[[0, 1, 5]]
     )
     batch = pack([stored], shape)
-    (row,) = batch.tokens[0, :1]
-    assert np.array_equal(row, [*group.prompt_tokens, *group.tokens])
+    assert np.array_equal(batch.tokens[0, 0], [*group.prompt_tokens, *group.tokens])
     assert np.array_equal(batch.routes[0, 0], routes)
     assert (batch.routes[0, 1] == UNKNOWN).all()
     for bad in (group, dataclasses.replace(group, routes=routes[:, :1].reshape(-1))):
@@ -151,6 +149,15 @@ def test_a_group_that_lacks_something_or_is_beyond_the_limits_is_named(group, op
         BatchShape.of_run(4, 4, prompt_tokens=10, new_tokens=6, pack_length=15, rows=0)
 
 
+def test_stored_log_probs_and_components_stand_beside_their_completions():
+    parts = {"a": [1, 2, 3], "b": [4, 5, 6]}
+    group = packed_group(0, ref_logprobs=-np.arange(7.0), components=parts)
+    shape = BatchShape.of_run(1, 3, 3, 4, 10, 0)
+    batch = pack([group], shape, stored=("ref_logprobs",), components=("b", "a"))
+    assert [row.tolist() for row in batch.components] == [parts["b"], parts["a"]]
+    np.testing.assert_array_equal(batch.ref_logprobs[batch.mask], group.ref_logprobs)
+
+
 def test_the_age_of_a_response_is_the_mean_over_its_sampled_tokens():
     lengths = (2, 4, 1)
     swapped = packed_group(0, lengths=lengths, policy_version=np.full(3, 2))
@@ -179,17 +186,10 @@ def test_turns_are_packed_with_their_rewards():
     groups = [packed_group(0, prompt=3, lengths=(2, 1, 3)), played_group(1)]
     batch = pack(groups, shape, behavior_logprobs=False, turns=True)
     arrays = (batch.response_ids, batch.tokens, batch.turns)
-    found = zip(*(x[batch.mask].tolist() for x in arrays), strict=True)
-    assert [token for token in found if token[0] > 2] == [
-        (3, 5, 0),
-        (3, 3, 1),
-        (4, 1, 0),
-        (4, 2, 1),
-    ]
+    found = np.stack([x[batch.mask & (batch.response_ids > 2)] for x in arrays])
+    assert found.tolist() == [[3, 3, 4, 4], [5, 3, 1, 2], [0, 1, 0, 1]]
     assert (~np.isnan(batch.turn_rewards)).sum(1).tolist() == [1, 1, 1, 2, 2, 0]
     assert batch.turn_rewards[3:5].tolist() == [[0, 1], [0, 0]]
-    plain = pack(groups, shape, behavior_logprobs=False)
-    assert plain.turns is plain.turn_rewards is None
     unknown = dict.fromkeys(("turn_counts", "turn_tokens", "turn_texts", "turn_rewards"), [])
     few = BatchShape.of_run(2, 3, 4, 8, 0, 0, turns=1)
     for limits, field, fields in ((few, "sampling.max_turns", {}), (shape, "turn_counts", unknown)):

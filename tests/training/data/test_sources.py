@@ -5,15 +5,11 @@ selected.
 import dataclasses
 import json
 import shutil
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from grre_jax import objectives, rollouts
 from grre_jax.errors import DataError
-from grre_jax.parallel import processes
-from grre_jax.tasks import Question
 from grre_jax.training import build
 from grre_jax.training.config.overrides import override
 from grre_jax.training.data import sources
@@ -72,12 +68,6 @@ def aged(tmp_path, make_group):
     return tmp_path / "aged"
 
 
-@pytest.mark.parametrize("words, count", [("", 6), ("--data.drop_zero_variance false", 7)])
-def test_selection(select, folder, words, count):
-    chosen = select(folder, f"--data.drop_over_limit true {words}")
-    assert set(ids(chosen, range(6))) == {f"g{number}" for number in range(count)}
-
-
 def test_turns_of_equal_rewards_may_differ(select, tmp_path):
     write(tmp_path, [played_group(number, rewards=[1, 1]) for number in range(2)])
     with pytest.raises(DataError, match=r"2 by data\.drop_zero_variance"):
@@ -86,38 +76,33 @@ def test_turns_of_equal_rewards_may_differ(select, tmp_path):
     assert {pick.index for pick in chosen(0)} == {0, 1}
 
 
-def test_what_cannot_be_trained_on_is_named(select, folder, aged, tmp_path, make_group):
-    (tmp_path / "empty").mkdir()
-    write(tmp_path / "even", [text_group(i, rewards=(1, 1)) for i in range(3)])
-    groups = [make_group(i, lengths=(2, 3), rewards=[0, 1]) for i in range(3)]
-    write(tmp_path / "mixed", [*groups, text_group(9)])
-    write(tmp_path / "ageless", [text_group(0, is_expert=[1, 1]), text_group(1)])
-    unjudged = text_group(8, rewards=(np.nan,) * 2, extra={"verify_failures": ["crashed"] * 2})
-    write(folder, [unjudged])
-    every = r"zero_variance.*data\.drop_over_limit.*verdict"
-    for path, words, objective, named in (
-        (tmp_path / "even", "", "reinforce", "prompts_per_step"),
-        (folder, "--data.drop_over_limit true --training.prompts_per_step 7", "reinforce", every),
-        (folder, "", "reinforce", r"group g7 \(q7\) has .*max_new_tokens = 3"),
-        (folder, "--data.drop_over_limit true", "grpo", "g0 .*behavior_logprobs"),
-        (tmp_path / "mixed", "", "grpo", "g9 .*behavior_logprobs"),
-        (tmp_path / "empty", "", "reinforce", "empty"),
+def test_groups_without_signal_or_over_the_limits_are_left_out(select, folder):
+    chosen = select(folder, "--data.drop_over_limit true")
+    assert set(ids(chosen, range(6))) == {f"g{number}" for number in range(6)}
+
+
+@pytest.mark.parametrize(
+    "groups, words, objective, named",
+    [
+        ([{"rewards": (1, 1)}] * 3, "", "reinforce", r"3 by data\.drop_zero_variance"),
+        ([{"texts": ("1234567$", "3$")}] * 2, "", "reinforce", "g0 .*max_new_tokens = 3"),
+        ([{}] * 2, "", "grpo", "g0 .*behavior_logprobs"),
+        ([{}] * 2, "--data.max_staleness 3", "reinforce", "g0 .*policy_version"),
         (
-            aged,
-            "--data.max_staleness 0 --training.prompts_per_step 3",
+            [{"policy_version": [n, n]} for n in range(2)],
+            "--data.max_staleness 0",
             "reinforce",
-            "max_staleness",
+            r"1 by data\.max_staleness",
         ),
-        (
-            folder,
-            f"--data.drop_over_limit true --data.mix {tmp_path}/even=0.5",
-            "reinforce",
-            "drop_zero_v",
-        ),
-        (tmp_path / "ageless", "--data.max_staleness 3", "reinforce", "g1 .*policy_version"),
-    ):
-        with pytest.raises(DataError, match=named):
-            select(path, words, objective)
+        ([], "", "reinforce", "of 0"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_named(select, tmp_path, groups, words, objective, named):
+    (tmp_path / "r").mkdir()
+    if groups:
+        write(tmp_path / "r", [text_group(n, **fields) for n, fields in enumerate(groups)])
+    with pytest.raises(DataError, match=named):
+        select(tmp_path / "r", words, objective)
 
 
 def test_a_staleness_window_is_of_the_folders_newest(select, aged):
@@ -127,19 +112,6 @@ def test_a_staleness_window_is_of_the_folders_newest(select, aged):
     assert set(ids(select(aged, "--data.max_staleness 2"), range(2))) == set(AGED[4:])
     write(aged, [text_group(i, is_expert=[1, 1]) for i in range(2)])
     assert set(ids(select(aged, "--data.max_staleness 1"), range(2))) == {"g30", "g31", "g0", "g1"}
-
-
-def test_evaluation_questions_that_are_trained_on_are_counted(built, folder, caplog):
-    names = [("q0", "?"), ("other", text_group(1).prompt), ("q99", "no")]
-    held_out = [Question(name, prompt, "?") for name, prompt in names]
-    task = SimpleNamespace(evaluation=lambda count: held_out)
-    words = f"--data.path {folder} --data.drop_over_limit true"
-    for more, logged in (("", "2 of"), ("--evaluation.allow_contaminated true", "")):
-        config = override(built.config, f"{words} {more}".split())
-        parts = dataclasses.replace(built, config=config, task=task)
-        caplog.clear()
-        stored_streams(parts, sources.open_folders(config, resume=False))
-        assert logged in caplog.text and bool(logged) == bool(caplog.text)
 
 
 def test_the_order_can_be_that_of_the_folder(select, aged):
@@ -173,12 +145,6 @@ def trained_on(parts, folders):
     return ids(Chooser(None, stored_streams(parts, folders)), range(8))
 
 
-def cold(parts):
-    """Of the run without its warm start."""
-    config = override(parts.config, ["--warm_start.steps=0"])
-    return dataclasses.replace(parts, config=config)
-
-
 def test_a_resumed_run_trains_on_what_it_began_with(parts, tmp_path):
     folders = sources.open_folders(parts.config, resume=False)
     before = trained_on(parts, folders)
@@ -187,55 +153,31 @@ def test_a_resumed_run_trains_on_what_it_began_with(parts, tmp_path):
     seal(tmp_path / "b", 9)
     again = sources.open_folders(parts.config, resume=True)
     assert trained_on(parts, again) == before
-    assert sources.training_contents(cold(parts), again.values()) == {"a/train", "gsm8k/test"}
     new = sources.open_folders(parts.config, resume=False)
     assert trained_on(parts, new) != before
-    assert sources.training_contents(cold(parts), new.values()) == {
-        "a/train",
-        "b/test",
-        "gsm8k/test",
-    }
-    samples = dataclasses.replace(parts, config=override(parts.config, ["--data.path="]))
-    for learner in (cold(samples), parts):  # demonstrations are of the task too
-        assert sources.training_contents(learner, ()) == {"arithmetic/train", "gsm8k/test"}
+    cold = dataclasses.replace(parts, config=override(parts.config, ["--warm_start.steps=0"]))
+    contents = {"a/train", "gsm8k/test"}
+    assert sources.training_contents(cold, again.values()) == contents
+    assert sources.training_contents(cold, new.values()) == contents | {"b/test"}
+    # Demonstrations are of the task too.
+    assert sources.training_contents(parts, ()) == {"arithmetic/train", "gsm8k/test"}
 
 
-def test_a_folder_that_lacks_what_a_run_began_with_is_refused(parts, tmp_path):
-    sources.record_folders(parts.config.folder, sources.open_folders(parts.config, resume=False))
-    file = parts.config.folder / "stored.json"
-    kept = json.loads(file.read_text())
-    folder = str(tmp_path / "a")
-    for text, named in (
-        (json.dumps(kept | {folder: kept[folder] | {"datasets": 3}}), folder),
-        ("{", "stored.json"),
-        ('{"a": 3}', "stored.json"),
-    ):
-        file.write_text(text)
-        with pytest.raises(DataError, match=named):
-            sources.open_folders(parts.config, resume=True)
-
-
-def test_processes_that_look_at_different_moments_read_the_same(parts, tmp_path, monkeypatch):
-    # The other one saw one data set.
-    monkeypatch.setattr(processes, "gather_ints", lambda number: np.array([number, 1]))
-    folders = sources.open_folders(parts.config, resume=False)
-    assert [len(part.datasets) for part in folders.values()] == [1, 1]
-    assert len(folders[str(tmp_path / "a")]) == 4
-
-
-def test_another_folder_of_the_same_name_is_refused(parts, tmp_path):
+def test_a_folder_that_is_not_what_a_run_began_with_is_refused(parts, tmp_path):
     config = parts.config
     sources.record_folders(config.folder, sources.open_folders(config, resume=False))
-    shutil.rmtree(tmp_path / "a")
-    seal(tmp_path / "a", 0, 1, 2, 3)
-    seal(tmp_path / "a", 4)
-    sources.open_folders(config, resume=True)  # the same data, imported again
-    shutil.rmtree(tmp_path / "a")
-    seal(tmp_path / "a", 10, 11, 12, 13)
-    seal(tmp_path / "a", 14)
-    with pytest.raises(DataError, match=str(tmp_path / "a")):
+    folder = tmp_path / "a"
+
+    def replaced(*numbers):
+        shutil.rmtree(folder)
+        for part in numbers:
+            seal(folder, *part)
+        return sources.open_folders(config, resume=True)
+
+    replaced((0, 1, 2, 3), (4,))  # the same data, imported again
+    for others in (((10, 11, 12, 13), (14,)), ((0, 1, 2, 3),)):
+        with pytest.raises(DataError, match=str(folder)):
+            replaced(*others)
+    (config.folder / "stored.json").write_text('{"a": 3}')
+    with pytest.raises(DataError, match=r"stored\.json"):
         sources.open_folders(config, resume=True)
-    file = config.folder / "stored.json"  # earlier versions wrote the numbers alone
-    marks = json.loads(file.read_text())
-    file.write_text(json.dumps({path: {"datasets": m["datasets"]} for path, m in marks.items()}))
-    assert len(sources.open_folders(config, resume=True)) == 2

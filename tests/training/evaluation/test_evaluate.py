@@ -6,27 +6,17 @@ import jax
 import numpy as np
 import pytest
 
-from grre_jax import rollouts
 from grre_jax.errors import UsageError
 from grre_jax.reporting import wilson_interval
-from grre_jax.sampling.decoding import engine
 from grre_jax.tasks import Verdict
 from grre_jax.tasks.judging import InProcess
-from grre_jax.training import build, loop, run_folder
+from grre_jax.training import build, preflight
 from grre_jax.training.completion_logprobs import score_groups
-from grre_jax.training.evaluation.evaluate import (
-    Evaluator,
-    evaluate,
-    figures,
-    make_evaluator,
-)
-from grre_jax.training.preflight import require_best
+from grre_jax.training.evaluation.evaluate import Evaluator, evaluate, figures, make_evaluator
 from grre_jax.training.runtime.metrics import verdict_scalars
 
 from ...groups import text_group
 from ...run_processes import first_state
-
-FREE = ("--evaluation.questions 0", "--evaluation.allow_contaminated true")
 
 
 class Judge:
@@ -71,9 +61,9 @@ def test_figures_by_hand(setting):
     ratio = np.exp(start - policy)
     kl = np.mean(ratio - 1 - np.log(ratio))
     assert kl > 1e-3
-    figures = {"": right / 48, "_low": low, "_high": high}
-    expected = {name + end: x for name in ("accuracy", "reward") for end, x in figures.items()}
-    expected |= {"response_length": lengths.mean(), "kl_to_start": kl}
+    expected = {"response_length": lengths.mean(), "kl_to_start": kl}
+    for name in ("accuracy", "reward"):
+        expected |= {name: right / 48, f"{name}_low": low, f"{name}_high": high}
     assert result == pytest.approx(expected, abs=1e-5)
 
 
@@ -103,7 +93,7 @@ def test_greedy_figures_are_those_of_greedy_completions(make_config, setting):
     class Likely(Judge):
         def verify(self, question, completion):
             likely = completion == texts[question.question_id]
-            return Verdict(likely - 0.5, {"length": len(completion)}, correct=likely)
+            return Verdict(likely - 0.5, correct=likely)
 
     parts = build.build(make_config("", "--evaluation.num_samples 1 --evaluation.greedy true"))
     parts = dataclasses.replace(parts, task=Likely())
@@ -112,25 +102,19 @@ def test_greedy_figures_are_those_of_greedy_completions(make_config, setting):
     sampled = dataclasses.replace(evaluator, greedy=None)
     expected = evaluate(sampled, other, first, questions, step=7)
     assert 0 <= expected["accuracy"] < 0.9
-    programs = engine.advance._cache_size()
-    for right in (12, 9):
-        texts |= {name: texts[name] + "x" for name in list(texts)[right:]}
-        result = evaluate(evaluator, other, first, questions, step=7)
-        low, high = wilson_interval(right, 12)
-        greedy = {"accuracy": right / 12, "accuracy_low": low, "accuracy_high": high}
-        found = {name: result[f"greedy_{name}"] for name in greedy}
-        assert found == greedy and result["greedy_reward"] == right / 12 - 0.5
-        assert right < 12 or result.items() >= expected.items()
-    assert engine.advance._cache_size() == programs  # single samples and greedy ones share them
+    result = evaluate(evaluator, other, first, questions, step=7)
+    low, high = wilson_interval(12, 12)
+    assert result == expected | {
+        "greedy_accuracy": 1,
+        "greedy_accuracy_low": low,
+        "greedy_accuracy_high": high,
+        "greedy_reward": 0.5,
+    }
 
 
-def test_the_best_is_by_a_figure_that_evaluations_have(make_config, tmp_path):
-    config = make_config(tmp_path / "run", "--evaluation.questions 0 --checkpoint.best 2")
-    with pytest.raises(UsageError, match="evaluation.questions"):
-        loop.train(config)
-    assert not config.folder.exists()
+def test_the_best_is_by_a_figure_that_evaluations_have(make_config):
     with pytest.raises(UsageError, match="best_metric"):  # the task does not give it
-        require_best(make_config("", "--checkpoint.best 1"), {"reward": 0.5})
+        preflight.require_best(make_config("", "--checkpoint.best 1"), {"reward": 0.5})
 
 
 def test_a_policy_is_no_distance_from_itself_and_each_step_draws_anew(setting):
@@ -140,25 +124,14 @@ def test_a_policy_is_no_distance_from_itself_and_each_step_draws_anew(setting):
     assert all(abs(result["kl_to_start"]) < 1e-8 for result in results)
 
 
-def test_a_run_on_contaminated_data_is_refused_before_it_begins(make_config, tmp_path, monkeypatch):
-    """Data that says it holds the held-out questions; with the flag the run goes on (as far as
-    this test lets it).
-    """
-    contains = {"contains": ["arithmetic/held-out"]}
-    rollouts.write(tmp_path / "r", map(text_group, range(4)), writer="import", metadata=contains)
-    words = f"--data.path {tmp_path / 'r'} --objective.name reinforce"
-    config = make_config(tmp_path / "run", words)
+def test_a_run_on_contaminated_data_is_refused(make_config):
+    def check(words=""):
+        preflight.check(build.build(make_config("", words)), contains={"arithmetic/held-out"})
+
     with pytest.raises(UsageError, match="arithmetic/held-out"):
-        loop.train(config)
-    assert not (tmp_path / "run").exists()
-
-    def begin(*_, **__):
-        raise InterruptedError
-
-    monkeypatch.setattr(run_folder, "open_run_folder", begin)
-    for more in FREE:
-        with pytest.raises(InterruptedError):
-            loop.train(make_config(tmp_path / "run", f"{words} {more}"))
+        check()
+    check("--evaluation.questions 0")
+    check("--evaluation.allow_contaminated true")
 
 
 def test_what_a_training_row_says_of_verdicts():

@@ -3,7 +3,6 @@ resumed.
 """
 
 import dataclasses
-import itertools
 import shutil
 
 import numpy as np
@@ -12,15 +11,13 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.cli.entry import main
 from grre_jax.errors import UsageError
-from grre_jax.planner.compile import compile_run
 from grre_jax.tasks.environments import Step
 from grre_jax.tasks.environments.calculator import Calculator
 from grre_jax.tasks.environments.runner import InProcessEnvironments
-from grre_jax.training import build
+from grre_jax.training import build, policies
 from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.config.overrides import override
 from grre_jax.training.loop import train
-from grre_jax.training.policies import find_scorer
 
 from ...run_processes import bits, first_state, groups, log
 
@@ -32,8 +29,7 @@ def config(make_config, tmp_path_factory):
     words = "--task.name calculator --task.options.operands 2 --task.options.digits 1"
     words += " --task.options.flaw 0.5 --sampling.max_new_tokens 12 --sampling.max_turns 3"
     words += " --sampling.max_turn_tokens 5 --regime.sync_interval 2 --training.steps 4"
-    words += " --evaluation.every 2 --evaluation.questions 4 --evaluation.greedy false"
-    words += " --checkpoint.every 2"
+    words += " --evaluation.every 2 --evaluation.questions 4 --checkpoint.every 2"
     return make_config(tmp_path_factory.mktemp("trajectories"), words)
 
 
@@ -42,13 +38,14 @@ def run(config):
     return train(config)
 
 
-def test_groups_are_trajectories_with_the_log_probs_of_their_policy(run):
+def test_groups_are_trajectories_with_the_log_probs_of_their_policy(run, monkeypatch):
     found = [g for g in rollouts.read(run / "rollouts") if g.policy_version.max() == 0]
     assert len(found) == 8 and all(g.environment == "calculator" for g in found)
-    assert {g.turn_counts.max() for g in found} <= {1, 2, 3} > {g.turn_counts.min() for g in found}
-    assert max(g.lengths.max() for g in found) <= 12
+    turns = np.concatenate([g.turn_counts for g in found])
+    assert 1 <= turns.min() < turns.max() <= 3 and max(g.lengths.max() for g in found) <= 12
     assert {r for g in found for r in g.finish_reasons} <= {"done", "turns", "tokens"}
-    scores = find_scorer(f"{run}:0").score(found, 1.0)
+    monkeypatch.setattr(policies, "ROW_TOKENS", 64)  # quicker to compile
+    scores = policies.find_scorer(f"{run}:0").score(found, 1.0)
     for group, score in zip(found, scores, strict=True):
         np.testing.assert_allclose(group.behavior_logprobs, score * group.mask, atol=1e-4)
     # The observations of demonstrations are masked too.
@@ -64,11 +61,10 @@ def test_a_run_that_goes_on_has_the_same_trajectories(config, run, tmp_path):
     shutil.rmtree(again / "checkpoints" / "4")
     manifest = again / "rollouts" / "manifest.jsonl"
     sampled = rollouts.read(again / "rollouts").datasets
-    kept = [entry.policy_version == 0 for entry in sampled]
+    assert [entry.policy_version for entry in sampled] == [0, 0, 2, 2]
     lines = manifest.read_text().splitlines(keepends=True)
-    manifest.write_text("".join(itertools.compress(lines, kept)))
+    manifest.write_text("".join(lines[:2]))
     train(override(config, [f"--run-dir={again}"]), resume=True)
-    assert not all(kept)
     assert groups(again) == groups(run)
     assert (log(again), bits(again)) == (log(run), bits(run))
 
@@ -102,14 +98,9 @@ def test_no_more_environments_are_open_than_the_task_allows(config):
     found = limited.groups(state.params, questions, range(4), policy_version=0)
     assert counted.most_open == 3 and counted.open_now == 0
     assert {reason for group in found for reason in group.finish_reasons} <= {"turns", "tokens"}
-    counted.most_environments = 0
-    limited.groups(state.params, questions, range(4), policy_version=0)
-    assert counted.most_open > 3
 
 
 def test_what_cannot_be_done_with_trajectories_is_named(config, run, capsys):
-    with pytest.raises(UsageError, match="--program"):
-        compile_run(config, "v5e:2x2")
     other = override(config, [f"--run-dir={run / 'routes'}", "--sampling.record_routes=true"])
     with pytest.raises(UsageError, match="sampling.record_routes"):
         train(other)
