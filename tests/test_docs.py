@@ -1,6 +1,5 @@
 """The documentation is built with strict links, and its reference pages come from the code."""
 
-import argparse
 import html
 import importlib
 import os
@@ -15,7 +14,6 @@ import pytest
 
 import grre_jax
 from grre_jax import objectives, tasks
-from grre_jax.cli.entry import make_parser
 from grre_jax.config import Config
 from grre_jax.reporting.metric_names import METRIC_NAMES, ROW_FIELDS
 from grre_jax.training.config.fields import fields
@@ -94,31 +92,6 @@ def test_every_metric_is_in_the_reference(site):
     for metric in (*ROW_FIELDS, *METRIC_NAMES):
         wanted = [metric.name, " ".join(metric.kinds), metric.unit, metric.meaning, metric.advice]
         assert [plain(cell) for cell in wanted] in found[metric.name] and all(wanted[:4])
-
-
-@pytest.mark.slow
-def test_every_command_and_option_is_in_the_reference(site):
-    page = site / "reference" / "commands" / "index.html"
-    found, headings = rows(page), re.findall(r'<h2 id="(.*?)"', page.read_text())
-
-    def walk(parser):
-        inner = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-        for action in inner:
-            for chosen in action.choices.values():
-                yield from walk(chosen)
-        if not inner:
-            yield parser
-
-    parsers = list(walk(make_parser()))
-    assert headings == [parser.prog.replace(" ", "-") for parser in parsers]
-    meanings = {row[1] for rows_of_name in found.values() for row in rows_of_name}
-    for parser in parsers:
-        for action in parser._actions:
-            assert action.dest == "help" or plain(action.help % {}) in meanings, action
-    options = {name for cell in found for name in cell.replace(",", " ").split()}
-    for parser in parsers:
-        own = {name for action in parser._actions for name in action.option_strings}
-        assert own - {"-h", "--help"} <= options, parser.prog
 
 
 @pytest.mark.slow

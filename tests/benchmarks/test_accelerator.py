@@ -50,20 +50,6 @@ def test_a_kernel_without_parity_fails_its_case_alone(answered, imported, monkey
         assert positive(record["seconds"]) and positive(record["speed_over_blocks"])
 
 
-def test_cases_go_on_after_a_failure_and_stop_when_time_is_short(imported, tmp_path, monkeypatch):
-    parts, clock = imported("parts"), iter([0.0, 0.0, 30.0, 30.0, 40.0, 60.0, 95.0, 95.0])
-    monkeypatch.setattr(parts.time, "monotonic", lambda: next(clock))
-
-    def fails():
-        raise MemoryError("out of memory")
-
-    cases = [("a", fails), ("b", lambda: {"figure": 1}), ("c", fails), ("d", fails)]
-    parts.work("some", lambda: cases, tmp_path / "answers", 100.0)
-    records = list(map(json.loads, (tmp_path / "answers").read_text().splitlines()))[1:]
-    assert [record["status"] for record in records] == ["failed", "done", "failed", "skipped"]
-    assert records[0]["reason"] == "MemoryError: out of memory" and records[1]["figure"] == 1
-
-
 @pytest.mark.slow
 def test_a_part_in_a_process_of_its_own(measured):
     text, result = measured("accelerator.py", *SMALL, "--parts", "machine", "--minutes", "60")

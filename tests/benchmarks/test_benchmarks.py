@@ -52,27 +52,6 @@ def test_train_step_counts_tokens_and_flops(measured):
     assert {name: record[name] for name in expected} == pytest.approx(expected)
 
 
-@pytest.mark.slow
-def test_sample_counts_flops_and_bytes(measured):
-    text, result = measured("sample.py", *QUICK, "--sizes", "tiny", "--samples", "1", "2", *SAMPLED)
-    single, shared = result["results"]
-    head = 2 * TINY.vocab_size * TINY.hidden_size
-    for record, prompts in ((single, 4), (shared, 2)):
-        check_spreads(record)
-        assert record["tokens"] == 4 * 4
-        # Contexts 1, 2, 3 in the prompt, 4, 5, 6 for the three tokens decoded; a key or value is 8
-        # float32 numbers.
-        prompt = sum(TINY.flops_per_token(context) - head for context in (1, 2, 3)) + head
-        assert record["prefill_flops"] == prompts * prompt
-        decoded = sum(TINY.flops_per_token(context) for context in (4, 5, 6))
-        assert record["flops"] == prompts * prompt + 4 * decoded
-        # The last norm is not among the layers and the head.
-        weights = 4 * (TINY.num_parameters - TINY.hidden_size)
-        assert record["weight_bytes"] == weights
-        assert record["decode_step_bytes"] == weights + 2 * 8 * 4 * (prompts * 3 + 4 * 2)
-    assert "tiny, K=1" in text and "tiny, K=2" in text
-
-
 @pytest.mark.parametrize(
     ("words", "field"),
     [

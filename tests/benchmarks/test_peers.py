@@ -2,8 +2,6 @@
 and the real worker of this one.
 """
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -83,11 +81,3 @@ def test_the_worker_of_ours_answers_through_the_protocol(peers, measured):
     assert record["live_tokens"] == once  # packed: nothing twice, nothing left out
     assert record["ratio"]["median"] == 1
     assert 0 < record["step_seconds"]["low"] <= record["step_seconds"]["high"]
-
-
-def test_a_worker_that_ends_is_named_with_its_output(peers, tmp_path):
-    command = [sys.executable, "-c", "raise SystemExit('no such package')"]
-    worker = peers.Worker("trl", command, tmp_path / "log", {})
-    with pytest.raises(peers.WorkerError, match="no such package"):
-        worker.ask({"load": {}})
-    worker.close()

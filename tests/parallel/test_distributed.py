@@ -6,10 +6,8 @@ import socket
 import subprocess
 import sys
 
-import jax
 import pytest
 
-from grre_jax.cli import entry
 from grre_jax.errors import UsageError
 from grre_jax.parallel import distributed
 
@@ -103,24 +101,9 @@ def test_wrong_arguments_name_the_flags(arguments):
         pytest.fail("it joined")
 
 
-def test_the_command_line_takes_them(capsys):
-    words = "train absent --coordinator host:1 --num-processes 2 --process-id 3".split()
-    assert entry.main(words) == 2
-    assert "--process-id" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", ""])
 def test_a_port_that_is_taken(host):
     with socket.create_server((host, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"--coordinator.*{port}"):
             distributed._join(f"127.0.0.1:{port}", 2, 0, 1)
-
-
-def test_without_a_cluster_a_process_is_alone():
-    jax.devices()
-    for arguments in ((), (None, 1), (None, 1, 0)):
-        with distributed.joined(*arguments):
-            assert not jax.distributed.is_initialized()
-        with pytest.raises(KeyError), distributed.joined(*arguments):
-            raise KeyError  # as it is: nobody waits

@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-from grre_jax.parallel import processes
-
 from .. import simulated_devices
 
 TWO = """
@@ -149,15 +147,3 @@ def test_what_the_first_alone_does_fails_in_both(two):
 def test_two_share_arrays(two):
     assert [out["own"] for out in two] == [[0, 2, 4, 6], [1, 3, 5]]
     assert all(out["fetched"] for out in two)
-
-
-def test_one_process_does_it_all_itself():
-    assert not processes.many() and processes.is_first()
-    assert processes.gather_ints(7).tolist() == [7]
-    assert processes.records([b"a", b""]) == [[b"a", b""]]
-    processes.wait_for_all("nobody")
-    processes.require_same("text", "what")
-    largest = processes.LargestOf()
-    assert [largest(number) for number in (0, 3, 0)] == [0, 3, 0]  # at once
-    with pytest.raises(ZeroDivisionError):
-        processes.on_first(lambda: 1 / 0)

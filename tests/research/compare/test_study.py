@@ -72,18 +72,6 @@ def test_every_cell_is_trained_once_and_told(make_config, tmp_path, trained):
     assert len(trained) == 24 and again == found
 
 
-def test_a_run_that_was_killed_goes_on_from_its_checkpoint(
-    make_config, tmp_path, trained, monkeypatch
-):
-    config, output = make_config(tmp_path / "unused"), tmp_path / "out"
-    compare(config, output, regimes=["offline"], only=[NARROW], seeds=2)
-    (output / "runs.jsonl").unlink()
-    monkeypatch.setattr(study, "listed", lambda folder: [4])
-    compare(config, output, regimes=["offline"], only=[NARROW], seeds=2)
-    # resume, overwrite
-    assert [options for _, *options in trained] == [[False, True]] * 2 + [[True, False]] * 2
-
-
 def test_a_run_that_diverges_is_a_result(make_config, tmp_path, trained, monkeypatch):
     train = study.loop.train
 
@@ -101,11 +89,6 @@ def test_a_run_that_diverges_is_a_result(make_config, tmp_path, trained, monkeyp
     assert [run["diverged"] for run in first["runs"]] == [[], [6]]
     assert first["runs"][1]["accuracy"] == [0.4, 0.6] and first["runs"][1]["step"] == [0, 4]
     assert [run["diverged"] for run in second["runs"]] == [[], []]
-    lines = [line for line in (output / "compare.md").read_text().splitlines() if "|" in line]
-    headings, _, *rows = ([text.strip() for text in line.split("|")[1:-1]] for line in lines)
-    cells = [dict(zip(headings, row, strict=True)) for row in rows]
-    assert [cell["diverged at step"] for cell in cells] == ["6", "–"]
-    assert cells[0]["at the end"] == "–" and cells[1]["at the end"].startswith("0.905 (")
 
 
 def test_what_cannot_be_compared_is_refused(make_config, tmp_path, trained):
