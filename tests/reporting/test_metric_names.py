@@ -10,7 +10,7 @@ from grre_jax import objectives, reporting
 from grre_jax.reporting.metric_names import described
 from grre_jax.reporting.metrics import HEADER
 
-from ..objectives.all_objectives import Together, every_objective
+from ..objectives.all_objectives import every_objective
 from ..objectives.drawn_cases import Case
 
 
@@ -19,11 +19,12 @@ def test_the_metrics_of_every_objective_are_explained():
     zeros = np.zeros((4, 2))
     optional = {"prox": zeros, "ref": zeros, "expert": np.arange(4) > 1, "staleness": np.zeros(4)}
     case = Case(zeros, zeros, zeros == 0, np.zeros(4), np.arange(4) // 2, **optional)
-    together = Together(every_objective(parts=True))
-    jax.eval_shape(together.compute, *together.arguments(case))
-    batch = objectives.padded_batch(advantages=np.zeros(4), **case.fields())
-    names = {name.split()[-1] for name in together.metrics}
-    names |= set(objectives.batch_diagnostics(zeros, batch))
+    fields = case.fields() | {"advantages": np.zeros(4), "dropped": np.zeros(4, bool)}
+    batch = objectives.padded_batch(**fields)
+    names = set(objectives.batch_diagnostics(zeros, batch))
+    for objective in every_objective(parts=True).values():
+        _, metrics = jax.eval_shape(objectives.policy_loss, objective, zeros, batch)
+        names |= metrics.keys()
     assert {"correction_mean", "filtered_fraction", "kl_reference_k3", "staleness_256_up"} <= names
     assert [name for name in sorted(names) if described("train", name) is None] == []
 
