@@ -10,7 +10,14 @@ from grre_jax.errors import DataError, UsageError
 from ..conftest import NAMES, STORED
 
 
-@pytest.mark.parametrize("name", NAMES)
+# Windows and two scales of rotation; biases and a head of its own.
+QUICK = ("gemma3", "qwen2_untied")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NAMES],
+)
 def test_round_trip(name, tmp_path):
     case = STORED / name
     model = models.load(case)

@@ -121,7 +121,7 @@ def test_rotary_fields_are_read_with_their_defaults(rope, found):
 
 SLIDING = ["sliding_attention"] * 2
 SCALED = {"full_attention": {"rope_type": "default"}, "sliding_attention": HALF}
-LONGROPE = {"type": "longrope", "short_factor": [1.0] * 2, "long_factor": [2.0] * 2}
+LONGROPE = {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
 
 
 @pytest.mark.parametrize(

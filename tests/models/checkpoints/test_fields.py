@@ -170,7 +170,7 @@ UP, BIAS = "model.layers.1.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj
     "name, change",
     [
         (UP, lambda tensors: tensors.update({UP: tensors[UP].astype(jax.numpy.float8_e4m3fn)})),
-        (UP, lambda tensors: tensors.update({UP: tensors[UP] + np.float32(1e30)})),
+        ("up_proj", lambda tensors: tensors.update({UP: tensors[UP] + np.float32(1e30)})),
         (UP, lambda tensors: tensors.update({UP: tensors[UP][1:]})),
         (UP, lambda tensors: tensors.pop(UP)),
         (BIAS, lambda tensors: tensors.update({BIAS: np.zeros(24, np.float32)})),
