@@ -15,7 +15,6 @@ from flax import nnx
 from grre_jax import models
 
 STORED = Path(__file__).parent / "fixtures"
-NAMES = sorted(folder.name for folder in STORED.iterdir())
 
 
 def edit_tensors(file, change):

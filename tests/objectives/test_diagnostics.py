@@ -80,7 +80,7 @@ def test_diagnostics_of_the_whole_batch(example):
         "sampler_gap_kl": k3[fresh].mean(),
         "sampler_gap_tail": tail,
     }
-    bins = {"0": (0, 0), "1": (1, 1), "2_3": (2, 3), "4_7": (4, 7), "256_up": (256, np.inf)}
+    bins = {"0": (0, 0), "1": (1, 1), "2_3": (2, 3), "256_up": (256, np.inf)}
     for name, (first, last) in bins.items():
         inside = (ages >= first) & (ages <= last)
         expected[f"staleness_{name}"] = inside.mean()

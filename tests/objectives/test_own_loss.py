@@ -63,10 +63,6 @@ def wrong_shape(x):
     return jnp.sum(x.logprobs)
 
 
-def two_batches(x, y):
-    return x.logprobs
-
-
 def text_number(x, *, mode="fast"):
     return x.logprobs
 
@@ -78,7 +74,6 @@ def taken_name(x, *, denominator=1.0):
 @pytest.mark.parametrize(
     "function, message",
     [
-        (two_batches, "two_batches"),
         (text_number, "mode"),
         (taken_name, "denominator"),
         (wrong_shape, "wrong_shape"),

@@ -41,7 +41,6 @@ def logits(model):
         {"target_modules": list(lora.TARGETS)},
         {"target_modules": ["k_proj", "o_proj", "gate_proj"], "use_rslora": True, "lora_alpha": 7},
     ],
-    ids=["all", "some"],
 )
 def test_an_adapter_is_the_same_here_and_in_peft(tmp_path, options):
     """PEFT's is read; ours, and the model that it is merged with, is read there."""

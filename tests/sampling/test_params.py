@@ -14,7 +14,6 @@ from grre_jax.sampling_params import SamplingParams
         ("temperature", -0.1),
         ("top_k", 2**31),
         ("top_p", 1.1),
-        ("max_new_tokens", -1),
         ("stop", ("a\ufffd",)),
     ],
 )

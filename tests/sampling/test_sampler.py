@@ -161,7 +161,6 @@ def test_keys_of_another_kind_are_addresses_too(draw):
         ({"prompts": [[1], [2, VOCAB]]}, f"from 0 to {VOCAB - 1}.*prompt 1"),
         ({"positions": [0, 1, 2**32]}, "positions"),
         ({"max_concurrent": 0}, "max_concurrent"),
-        ({"eos_ids": (5.5,)}, "eos_ids"),
         ({"stop": ("A",)}, "decode"),
         ({"key": 0}, "key"),
         ({"routes": True}, "routes"),

@@ -19,7 +19,7 @@ from tests.sampling.conftest import make_model
 COUNT = int(sys.argv[1])
 SAMPLES = 4
 TIME = 40 if COUNT > 100 else 20
-graph, params = nnx.split(make_model(num_layers=1, vocab_size=48, tie_embeddings=False, eos_ids=(5,)))
+graph, params = nnx.split(make_model(num_layers=1, vocab_size=48, tie_embeddings=False, eos_ids=(5, 6, 7)))
 draw = np.random.default_rng(0)
 prompts = [draw.integers(1, 48, draw.integers(1, 9)).tolist() for _ in range(COUNT // SAMPLES)]
 positions = np.arange(len(prompts))

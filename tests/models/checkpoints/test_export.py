@@ -7,17 +7,11 @@ import pytest
 from grre_jax import models
 from grre_jax.errors import DataError, UsageError
 
-from ..conftest import NAMES, STORED
+from ..conftest import STORED
 
 
 # Windows and two scales of rotation; biases and a head of its own.
-QUICK = ("gemma3", "qwen2_untied")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NAMES],
-)
+@pytest.mark.parametrize("name", ["gemma3", "qwen2_untied"])
 def test_round_trip(name, tmp_path):
     case = STORED / name
     model = models.load(case)

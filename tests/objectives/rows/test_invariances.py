@@ -133,7 +133,7 @@ def test_i9_scaling_rewards(computed, name, case, scale):
 
 
 @pytest.mark.parametrize("name", KINDS)
-@settings(examples, max_examples=40)
+@settings(examples, max_examples=20)
 @given(case=WHOLE)
 def test_i11_no_nan_or_inf_on_the_domain(gradient, name, case):
     """In float32 and by hand: test_finite."""

@@ -63,5 +63,4 @@ def test_rows_that_idle_beyond_a_window_leave_nothing_behind(tiny):
     options = OPTIONS | {"group_size": 8, "max_new_tokens": 60, "eos_ids": (5, 6, 7)}
     got, expected = (sample(windowed, prompts, max_concurrent=n, **options) for n in (16, None))
     np.testing.assert_array_equal(got.tokens, expected.tokens)
-    np.testing.assert_array_equal(got.finish_reasons, expected.finish_reasons)
     np.testing.assert_allclose(got.behavior_logprobs, expected.behavior_logprobs, atol=2e-5)
