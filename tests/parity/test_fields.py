@@ -54,8 +54,6 @@ TOLD = [
     {"final_logit_softcapping": 0.5},
     {"rms_norm_eps": 0.5},
     {"tie_word_embeddings": True},
-    {"attention_bias": True},
-    {"dtype": "bfloat16"},
 ]
 TOKENS = np.random.default_rng(0).integers(0, 50, (2, 40))
 

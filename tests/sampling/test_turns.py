@@ -152,6 +152,11 @@ def test_stop_strings_end_turns(model):
             assert turn.stopped or not said.endswith("b")
 
 
+def test_an_observation_up_to_the_limit_ends_the_trajectory(model):
+    found = play(model, lambda address, sample, turn, said: answered([1] * (40 - len(said))))
+    assert {t.reason for t in found.values()} == {"tokens"}
+
+
 def test_long_observations_are_prefilled_in_pieces(model, monkeypatch):
     def respond(address, sample, turn, tokens):
         return answered(None if turn else [*range(23)])

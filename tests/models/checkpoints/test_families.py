@@ -134,7 +134,6 @@ LONGROPE = {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] 
         ("mistral", "partial_rotary_factor", {"partial_rotary_factor": 0.5}),
         ("ministral", "sliding_window", {"sliding_window": None, "layer_types": SLIDING}),
         ("olmo3", "rope_local_base_freq", {"rope_local_base_freq": 5.0}),
-        ("exaone4", "sliding_window_pattern", {"sliding_window_pattern": "LLLG"}),
         ("smollm3", "no_rope_layers", {"no_rope_layers": [1]}),
         ("smollm3", "use_sliding_window", {"sliding_window": 3, "layer_types": SLIDING}),
     ],

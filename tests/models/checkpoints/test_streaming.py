@@ -21,7 +21,7 @@ SHAPE = dict(
 )
 FILE_BYTES = 24 << 20
 WEIGHED = """
-import sys, tracemalloc
+import gc, sys, tracemalloc
 from pathlib import Path
 import jax
 from grre_jax import models
@@ -29,12 +29,17 @@ from grre_jax.models.checkpoints import export
 
 folder, output, file_bytes = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 export.MAX_FILE_BYTES = int(file_bytes)
-tracemalloc.start()
-model = jax.block_until_ready(models.load(folder, dtype="bfloat16"))
-load = tracemalloc.get_traced_memory()[1]
-tracemalloc.reset_peak()
-models.save(model, output)
-print(max(load, tracemalloc.get_traced_memory()[1]))
+for again in range(2):  # the first time imports and compiles
+    tracemalloc.start()
+    model = jax.block_until_ready(models.load(folder, dtype="bfloat16"))
+    load = tracemalloc.get_traced_memory()[1]
+    tracemalloc.reset_peak()
+    models.save(model, output / str(again))
+    save = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    del model
+    gc.collect()
+print(max(load, save))
 """
 
 
@@ -46,7 +51,7 @@ def test_the_host_holds_no_more_than_a_tensor_and_a_file(tmp_path, monkeypatch):
     sizes = [file.stat().st_size for file in files]
     assert len(files) > 4 and max(sizes) < FILE_BYTES + (1 << 16)
     tensors = [x.nbytes for file in files for x in safetensors.numpy.load_file(file).values()]
-    most = int(printed(WEIGHED, tmp_path / "stored", tmp_path / "again", FILE_BYTES))
+    most = int(printed(WEIGHED, tmp_path / "stored", tmp_path, FILE_BYTES))
     assert most < 1.5 * max(tensors) + max(sizes)
     for file in files:
-        assert file.read_bytes() == (tmp_path / "again" / file.name).read_bytes()
+        assert file.read_bytes() == (tmp_path / "1" / file.name).read_bytes()

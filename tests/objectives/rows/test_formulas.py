@@ -110,7 +110,6 @@ VARIED = [
     ("gspo population", {"aggregation": "token"}),
     ("chord mix", {"aggregation": "response"}),
     ("dapo default", {"aggregation": "group"}),
-    ("dapo default", {"denominator": "all"}),
     ("red_drop default", {"denominator": "kept"}),
     # A correction or a filter leaves a penalty alone.
     ("sapo default", BOUNDED | KL),
