@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from grre_jax import models, rollouts
+from grre_jax import rollouts
 from grre_jax.storage.remote import Store
 from grre_jax.training import build, mirror, optimizer, state
 from grre_jax.training.checkpoints.folder import Checkpoints
@@ -79,17 +79,15 @@ def start(
     *more: str,
     devices: int = 1,
     command: str = "train",
-    report: bool = False,
     **variables: str,
 ) -> subprocess.Popen:
     """A process that trains, or plays another role of a run, on so many simulated devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"} | variables
-    program = ["-m", "grre_jax"] if report else ["-c", WITHOUT_REPORT]
-    words = [sys.executable, *program, command, str(config), "--run-dir", str(run), *more]
+    program = [sys.executable, "-c", WITHOUT_REPORT, command, str(config)]
     STARTED.append(
         subprocess.Popen(
-            words,
+            [*program, "--run-dir", str(run), *more],
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,
@@ -168,12 +166,6 @@ def groups(run: Path) -> dict:
     found = {(int(group.policy_version[0]), group.position): group for group in reader}
     assert len(found) == len(reader)
     return found
-
-
-def logprobs(model):
-    """Log-probs of two sums under a model of arithmetic."""
-    tokens = np.array([[3, 10, 5, 15, 8, 16], [0, 12, 9, 15, 0, 16]])
-    return np.asarray(models.token_logprobs(model, tokens))
 
 
 def first_state(parts):

@@ -15,12 +15,6 @@ from flax import nnx
 from grre_jax import models
 
 STORED = Path(__file__).parent / "fixtures"
-# Of the stored checkpoints, those in the fast suite; the parity tests have every family live.
-QUICK = ("gemma3", "llama", "qwen2_yarn", "qwen3_bias")
-CASES = [
-    pytest.param(folder.name, marks=() if folder.name in QUICK else pytest.mark.slow)
-    for folder in sorted(STORED.iterdir())
-]
 
 
 def edit_tensors(file, change):
@@ -28,12 +22,6 @@ def edit_tensors(file, change):
     tensors = safetensors.numpy.load_file(file)
     change(tensors)
     safetensors.numpy.save_file(tensors, file)
-
-
-@pytest.fixture(params=CASES)
-def case(request):
-    """The folder of each stored checkpoint."""
-    return STORED / request.param
 
 
 @pytest.fixture
@@ -44,25 +32,6 @@ def checkpoint(tmp_path):
         return Path(shutil.copytree(STORED / name, tmp_path / name))
 
     return copy
-
-
-@nnx.jit
-def _logits(model, tokens):
-    return model.logits(model(tokens))
-
-
-@pytest.fixture
-def check_logits():
-    """`check_logits(folder)` gives the loaded model and its tokens; its logits are those stored."""
-
-    def check(folder, atol=1e-4):
-        model = models.load(folder)
-        with np.load(folder / "expected.npz") as stored:
-            tokens, expected = stored["tokens"], stored["logits"]
-        np.testing.assert_allclose(_logits(model, tokens), expected, atol=atol, rtol=0)
-        return model, tokens
-
-    return check
 
 
 SHAPE = models.ModelConfig(
@@ -76,22 +45,23 @@ SHAPE = models.ModelConfig(
 )
 
 
+def random_model(scale=0.3, **fields):
+    """A model of two layers with every parameter random, norms, biases and low-rank terms too, by
+    their names. Nothing is compiled for it.
+    """
+    names = ("dtype", "compute_dtype", "remat", "unroll", "lora")
+    options = {name: fields.pop(name) for name in names if name in fields}
+    config = dataclasses.replace(SHAPE, **fields)
+    graph, state = nnx.split(nnx.eval_shape(lambda: models.init(config, **options)))
+
+    def fill(path, p):
+        random = np.random.default_rng(zlib.crc32(jax.tree_util.keystr(path).encode()))
+        return jnp.asarray(random.normal(scale=scale, size=p.shape).astype(p.dtype))
+
+    return nnx.merge(graph, jax.tree_util.tree_map_with_path(fill, state))
+
+
 @pytest.fixture(scope="session")
 def small():
-    """`small(**fields)` is a model of two layers with every parameter random, norms, biases and
-    low-rank terms too, by their names. Nothing is compiled for it.
-    """
-
-    def make(**fields):
-        names = ("dtype", "compute_dtype", "remat", "unroll", "lora")
-        options = {name: fields.pop(name) for name in names if name in fields}
-        config = dataclasses.replace(SHAPE, **fields)
-        graph, state = nnx.split(nnx.eval_shape(lambda: models.init(config, **options)))
-
-        def fill(path, p):
-            random = np.random.default_rng(zlib.crc32(jax.tree_util.keystr(path).encode()))
-            return jnp.asarray(random.normal(scale=0.3, size=p.shape).astype(p.dtype))
-
-        return nnx.merge(graph, jax.tree_util.tree_map_with_path(fill, state))
-
-    return make
+    """`small(**fields)`: see `random_model`."""
+    return random_model

@@ -22,7 +22,6 @@ def test_flops_are_those_of_the_matrices():
 @pytest.mark.parametrize(
     "config, name, value",
     [
-        (SHAPE, "num_layers", 0),
         (SHAPE, "num_kv_heads", 3),
         (SHAPE, "head_dim", 5),
         (LoraConfig(2), "targets", ()),

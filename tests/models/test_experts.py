@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from hypothesis import given, settings, strategies as st
 
 from grre_jax import models, sampling
 from grre_jax.errors import UsageError
@@ -19,33 +18,23 @@ from grre_jax.parallel import mesh as meshes
 MIXTURE = {"num_experts": 5, "experts_per_token": 2, "family": "mixtral"}
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.lists(st.integers(0, 40), min_size=3, max_size=3), st.integers(0, 9))
-def test_every_row_meets_its_expert(sizes, more):
-    rows = 64
-    sizes = np.minimum(np.array(sizes), (rows - more) // 3).astype(np.int32)
-    random = np.random.default_rng(int(sizes.sum()))
+@pytest.mark.parametrize("sizes", [(0, 0, 0), (21, 0, 17), (3, 40, 21), (0, 1, 63)])
+def test_every_row_meets_its_expert(sizes):
+    rows, sizes = 64, np.array(sizes, np.int32)
+    random = np.random.default_rng(0)
     x, g = (random.normal(size=(rows, n)).astype(np.float32) for n in (6, 4))
     w = random.normal(size=(3, 6, 4)).astype(np.float32)
-    expected, grads = np.zeros((rows, 4)), (np.zeros((rows, 6)), np.zeros((3, 6, 4)))
-    for e, end in enumerate(np.cumsum(sizes)):
-        own = slice(end - sizes[e], end)
-        expected[own] = x[own] @ w[e]
-        grads[0][own] = g[own] @ w[e].T
-        grads[1][e] = x[own].T @ g[own]
+    ends = np.cumsum(sizes)[:, None]
+    own = (ends - sizes[:, None] <= np.arange(rows)) & (np.arange(rows) < ends)  # [experts, rows]
+    expected = (
+        np.einsum("er,ri,eio->ro", own, x, w),
+        np.einsum("er,ro,eio->ri", own, g, w),
+        np.einsum("er,ri,ro->eio", own, x, g),
+    )
     for platform in ("cpu", "tpu"):
         y, back = products(x, w, sizes, g, platform)
-        for found, wanted in zip((y, *back), (expected, *grads), strict=True):
+        for found, wanted in zip((y, *back), expected, strict=True):
             np.testing.assert_allclose(found, wanted, atol=1e-4)
-
-
-@nnx.jit
-def call(model, segments, routes):
-    return model.forward(jnp.arange(12).reshape(2, 6), None, segments, routes=routes)
-
-
-def forward(model, routes=None, segments=None):
-    return call(model, np.ones((2, 6), int) if segments is None else segments, routes)
 
 
 @partial(jax.jit, static_argnums=4)
@@ -54,6 +43,24 @@ def products(x, w, sizes, g, platform):
     with mock.patch.object(meshes, "platform", lambda: platform):
         y, back = jax.vjp(lambda x, w: experts.grouped_product(x, w, sizes), x, w)
         return y, back(g)
+
+
+TOKENS = np.arange(12).reshape(2, 6)
+ONE = np.ones((2, 6), int)  # segment in every row
+
+
+@nnx.jit
+def computed(model, routes, segments, tokens):
+    return model.forward(tokens, None, segments, routes=routes)
+
+
+def forward(model, routes=None, segments=ONE, tokens=TOKENS):
+    return computed(model, routes, segments, tokens)
+
+
+@nnx.jit
+def score(model, tokens, routes):
+    return models.token_logprobs(model, tokens, routes=routes, with_router=True)
 
 
 def test_experts_that_are_alike_are_one_swiglu(small):
@@ -67,13 +74,9 @@ def test_experts_that_are_alike_are_one_swiglu(small):
 
 def test_given_experts_replace_the_routers(small):
     model = small(**MIXTURE)
-    hidden, router = forward(model)
-    hidden = np.asarray(hidden)
-    routes = np.asarray(router.chosen, np.uint16)
+    hidden, router = jax.device_get(forward(model))
+    routes = router.chosen.astype(np.uint16)
     assert routes.shape == (2, 6, 2, 2) and (router.replayed == 0).all()
-    again, replayed = jax.device_get(forward(model, routes))
-    np.testing.assert_allclose(again, hidden, atol=1e-6)
-    assert (replayed.replayed == 12).all() and (replayed.differing == 0).all()
     # One token of the second row takes another expert in place of its second, another is unknown.
     other = next(e for e in range(5) if e not in routes[1, 2, 0])
     changed = routes.copy()
@@ -100,32 +103,26 @@ def test_padding_is_not_counted(small):
 def test_the_sampler_records_the_experts_that_the_learner_replays(small):
     """Where rows are refilled too."""
     model = small(**MIXTURE, eos_ids=(7,))
-    prompts = [[3, 4, 5], [6], [9, 1, 2, 3]]
+    prompts = np.array([[3, 4, 5], [6, 0, 2], [9, 1, 2]])
     options = {"key": jax.random.key(0), "group_size": 3, "max_concurrent": 2}
     params = sampling.SamplingParams(max_new_tokens=9)
     samples = jax.device_get(sampling.sample(model, prompts, params, routes=True, **options))
-    tokens = np.zeros((*samples.lengths.shape, 16), np.int32)
-    routes = np.full((*tokens.shape, 2, 2), UNKNOWN, np.uint16)
-    scores = np.zeros(tokens.shape)
-    for b, k in np.ndindex(samples.lengths.shape):
-        start, length = len(prompts[b]), samples.lengths[b, k]
-        own = slice(start, start + length)
-        tokens[b, k, : own.stop] = [*prompts[b], *samples.tokens[b, k, :length]]
-        routes[b, k, :start] = samples.prompt_routes[b, :start]
-        routes[b, k, own] = samples.routes[b, k, :length]
-        scores[b, k, own] = samples.behavior_logprobs[b, k, :length]
-        # No expert saw the last token.
-        known = (routes[b, k] != UNKNOWN).all((1, 2))
-        assert known[: own.stop - 1].all() and not known[own.stop - 1 :].any()
-    found, router = score(model, tokens.reshape(-1, 16), routes.reshape(-1, 16, 2, 2))
-    drawn = scores.reshape(-1, 16) != 0
-    np.testing.assert_allclose(found[drawn], scores.reshape(-1, 16)[drawn], atol=1e-5)
+    before = np.repeat(samples.prompt_routes[:, None, :3], 3, axis=1)
+    routes = np.concatenate([before, samples.routes], axis=2)
+    tokens = np.concatenate([np.repeat(prompts[:, None], 3, axis=1), samples.tokens], axis=2)
+    # No expert saw the last token.
+    ends = 3 + samples.lengths[..., None]
+    known = (routes != UNKNOWN).all((3, 4))
+    np.testing.assert_array_equal(known, np.arange(12) < ends - 1)
+    found, router = score(model, tokens.reshape(9, 12), routes.reshape(9, 12, 2, 2))
+    found = np.where(np.arange(12) < ends, found.reshape(3, 3, 12), 0)[..., 3:]
+    np.testing.assert_allclose(found, samples.behavior_logprobs, atol=1e-5)
     assert (router.differing == 0).all() and (router.replayed > 0).all()
 
 
 def test_the_sampler_routes_by_the_parameters_in_their_precision(small):
     """As the learner does: experts of nearly equal logits are not told apart in bfloat16."""
-    model = small(**MIXTURE, compute_dtype=jnp.bfloat16)
+    model = small(**MIXTURE, num_layers=1, compute_dtype=jnp.bfloat16)
     router = model.layers.router_proj[...]
     # Every second expert is the one before it, a little larger where the logits are above 0.
     near = router[..., ::2] * (1 + 2**-10)
@@ -134,32 +131,20 @@ def test_the_sampler_routes_by_the_parameters_in_their_precision(small):
     params = sampling.SamplingParams(max_new_tokens=1)
     options = {"key": jax.random.key(0), "routes": True}
     samples = jax.device_get(sampling.sample(model, prompts, params, **options))
-    _, router = jax.device_get(routed(model, prompts))
+    _, router = jax.device_get(forward(model, None, np.ones((8, 12), int), prompts))
     # A third of them differed; the rounding of activations may move a few.
     assert (samples.prompt_routes[:, :12] != router.chosen).mean() < 0.02
 
 
-@nnx.jit
-def routed(model, tokens):
-    return model.forward(tokens)
-
-
-@nnx.jit
-def score(model, tokens, routes):
-    return models.token_logprobs(model, tokens, routes=routes, with_router=True)
-
-
 def test_low_rank_terms_of_experts_are_merged(small, tmp_path):
     lora = models.LoraConfig(rank=3, targets=("q_proj", "up_proj", "down_proj"))
-    model = small(**MIXTURE, lora=lora)
-    assert model.layers.expert_down_lora_b.shape == (2, 5, 3, 16)
+    model = small(**MIXTURE, num_layers=1, lora=lora)
+    assert model.layers.expert_down_lora_b.shape == (1, 5, 3, 16)
     merged = models.merged(model)
     expected, _ = forward(model)
     np.testing.assert_allclose(forward(merged)[0], expected, atol=1e-3, rtol=1e-3)
-    assert np.abs(forward(small(**MIXTURE))[0] - expected).max() > 0.1
+    assert models.fingerprint(merged) != models.fingerprint(small(**MIXTURE, num_layers=1))
     again = models.load(models.save(merged, tmp_path / "model"))
     assert models.fingerprint(again) == models.fingerprint(merged)
-    arrays = models.parameters(again).values()
-    assert again.config.num_parameters == sum(array.size for array in arrays)
     with pytest.raises(UsageError):
         models.save_adapter(model, tmp_path / "adapter", base="base")

@@ -1,4 +1,4 @@
-"""The forward pass: packed rows, shared prompts, two ways to repeat a layer."""
+"""The model: packed rows, shared prompts, gradients, two ways to repeat a layer."""
 
 import itertools
 
@@ -27,20 +27,8 @@ def packed(prompt, completions, padding=0):
     return [jnp.asarray(column)[None] for column in zip(*rows, strict=True)]
 
 
-PROMPT, COMPLETIONS = [3, 1, 4, 1, 5], [[9, 2, 6], [5], [3, 5, 8, 9]]
-
-
-def separate():
-    """The same completions, each in a row of its own after the prompt, and which of the tokens
-    are theirs.
-    """
-    rows = [PROMPT + completion for completion in COMPLETIONS]
-    tokens = np.zeros((len(rows), max(map(len, rows))), int)
-    theirs = np.zeros(tokens.shape, bool)
-    for number, row in enumerate(rows):
-        tokens[number, : len(row)] = row
-        theirs[number, len(PROMPT) : len(row)] = True
-    return jnp.asarray(tokens), theirs
+PROMPT = [3, 1, 4, 1, 5]
+COMPLETIONS = [[9, 2, 6], [5], [3, 5, 8, 9]]
 
 
 LATER = OTHER_FAMILIES | {"rotary_share": 0.7}
@@ -50,8 +38,12 @@ LATER = OTHER_FAMILIES | {"rotary_share": 0.7}
 def test_completions_that_share_a_prompt_are_scored_and_learned_as_separate_rows(small, options):
     graph, params = nnx.split(small(**options))
     row = packed(PROMPT, COMPLETIONS, padding=3)
-    tokens, theirs = separate()
     length = len(PROMPT)
+    # Each in a row of its own after the prompt.
+    rows = [PROMPT + completion for completion in COMPLETIONS]
+    tokens = np.array([row + [0] * (9 - len(row)) for row in rows])
+    ends = np.array([[len(row)] for row in rows])
+    theirs = (np.arange(9) >= length) & (np.arange(9) < ends)
 
     def together(params):
         logprobs = token_logprobs(nnx.merge(graph, params), *row)[0]
@@ -62,23 +54,32 @@ def test_completions_that_share_a_prompt_are_scored_and_learned_as_separate_rows
         return (logprobs * theirs).sum(), logprobs
 
     (_, found), slope = jax.jit(jax.value_and_grad(together, has_aux=True))(params)
-    (_, alone), expected = jax.jit(jax.value_and_grad(apart, has_aux=True))(params)
+    learn = jax.jit(jax.value_and_grad(apart, has_aux=True))
+    (_, alone), expected = learn(params)
     # Padding names itself as its source.
     scores = np.concatenate([alone[0, :length], alone[theirs], np.zeros(3)])
     np.testing.assert_allclose(found, scores, atol=1e-5)
     for x, y in zip(jax.tree.leaves(slope), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(x, y, atol=2e-5, rtol=1e-4)
+    # The gradient of each parameter, of which some is written by hand, is that of the sum.
+    leaves, structure = jax.tree.flatten(params)
+    for place, gradient in enumerate(jax.tree.leaves(expected)):
+        direction = np.random.default_rng(place).normal(size=gradient.shape)
+        direction *= 1e-2 / np.linalg.norm(direction)
+        moved = [list(leaves), list(leaves)]
+        moved[0][place] = leaves[place] + direction
+        moved[1][place] = leaves[place] - direction
+        (up, _), (down, _) = (learn(jax.tree.unflatten(structure, each))[0] for each in moved)
+        difference = (up - down) / 2 - np.sum(gradient * direction)
+        assert abs(difference) < 2e-5 * (1 + np.linalg.norm(gradient))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options", [{"qk_norm": True, "qkv_bias": True, "attention_out_bias": True}, LATER]
-)
-def test_scan_unroll_and_remat_agree(small, options):
+def test_scan_unroll_and_remat_agree(small):
     tokens = jax.random.randint(jax.random.key(1), (2, 7), 0, 29)
     results = []
     for unroll, remat in itertools.product((True, False), REMAT):
-        graph, params = nnx.split(small(**options, unroll=unroll, remat=remat))
+        graph, params = nnx.split(small(**LATER, unroll=unroll, remat=remat))
         loss = jax.value_and_grad(lambda p, g=graph: token_logprobs(nnx.merge(g, p), tokens).sum())
         results.append(jax.tree.leaves(jax.jit(loss)(params)))
     for other in results[1:]:

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from grre_jax.config import load_file
-from grre_jax.training.config.overrides import override
 
 from .test_notebooks import QUICKSTART as FEW, ROOT, execute, printed, read, shown
 
@@ -27,17 +26,6 @@ def test_shows_curves_rollouts_and_answers(executed):
     assert "64 groups, in 2 data sets sampled by versions [0, 2]" in printed(notebook)
     assert (folder / "runs" / "quickstart" / "plots" / "overview.png").is_file()
     assert (folder / "runs" / "quickstart" / "model" / "model.safetensors").is_file()
-
-
-@pytest.mark.slow
-def test_trains_the_embedded_default(executed):
-    _, folder = executed
-    used = json.loads((folder / "runs" / "quickstart" / "config.json").read_text())
-    few = dict(zip(FIELDS, FEW.values(), strict=True))
-    few |= {"run_dir": "runs/quickstart", "warm_start.demonstrations": 128 * FEW["WARM_START"]}
-    words = [f"--{name}={value}" for name, value in few.items()]
-    default = override(load_file(ROOT / "configs" / "arithmetic.py"), words)
-    assert used == json.loads(default.to_json()) | {"name": "quickstart"}
 
 
 def test_its_values_are_the_embedded_defaults():

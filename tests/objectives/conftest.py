@@ -1,8 +1,7 @@
-"""What the tests of the objectives share: cases drawn by hypothesis, gradients of an objective
-on a case, perturbations.
-"""
+"""What the tests of the objectives share: a case, gradients of an objective on a case."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import numpy as np
@@ -12,7 +11,7 @@ from grre_jax import objectives
 from grre_jax.objectives import composition
 
 from .all_objectives import components_of
-from .drawn_cases import QUICK, Case
+from .drawn_cases import CLOSE, QUICK, Case, case_of
 
 
 @pytest.fixture(scope="session")
@@ -20,16 +19,7 @@ def example() -> Case:
     """One case in general position: mixed rewards, ratios inside and outside every range, masked
     tokens.
     """
-    generator = np.random.default_rng(7)
-    old = generator.normal(-2, 1, (7, 4))
-    rewards = np.array([0.0, 1.0, 2.5, 0.0, 0.0, 1.0, 4.0])
-    return Case(
-        old + generator.normal(0, 0.8, old.shape),
-        old,
-        generator.random(old.shape) < 0.8,
-        rewards,
-        np.array([7, 3, 7, 3, 3, 11, -1]),
-    )
+    return case_of(7, CLOSE).replace(ref=None, expert=None, staleness=None)
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +38,18 @@ def without_metrics():
         yield
 
 
-def _loss_of_objective(logprobs, objective, fields, advantages, dropped):
+def _differentiate(objective, logprobs, fields, advantages, dropped, index, part):
     batch = objectives.padded_batch(advantages=advantages, dropped=dropped, **fields)
-    return objectives.policy_loss(objective, logprobs, batch)
+
+    def loss(logprobs):
+        if index is None:
+            return objectives.policy_loss(objective, logprobs, batch)
+        laid_out = batch.select_tokens(index)
+        flat = logprobs.reshape(-1)[index]
+        stats = objectives.batch_stats(laid_out, objective, jax.lax.stop_gradient(flat))
+        return objectives.policy_loss(objective, flat[part], laid_out.select_tokens(part), stats)
+
+    return jax.grad(loss, has_aux=True)(logprobs)
 
 
 def _shape(objective, rewards, groups, key, lengths):
@@ -60,70 +59,46 @@ def _shape(objective, rewards, groups, key, lengths):
 
 
 REINFORCE = objectives.algorithm("reinforce")
+SHAPING = ("advantage", "shaping", "singleton_baseline", "components")
 
 
-def _with_own_numbers(changed):
-    """The objective with the hyperparameters of its parts alone."""
-    names = {each.name for part in changed.parts for each in part.hyperparameters}
-    numbers = {name: changed.hyperparameters[name] for name in sorted(names)}
+def with_parts_of(objective, other, *names):
+    """The objective with these fields of another, and the hyperparameters of its parts alone: one
+    program for all objectives that share the rest.
+    """
+    changed = replace(objective, **{name: getattr(other, name) for name in names})
+    declared = {each.name for part in changed.parts for each in part.hyperparameters}
+    numbers = {name: changed.hyperparameters[name] for name in sorted(declared)}
     return replace(changed, hyperparameters=numbers)
 
 
-def shaping_of(objective):
-    """The objective's advantage with the loss of REINFORCE: one program for all that share it."""
-    names = ("advantage", "shaping", "singleton_baseline", "components", "hyperparameters")
-    return _with_own_numbers(
-        replace(REINFORCE, **{name: getattr(objective, name) for name in names})
-    )
-
-
-def loss_of(objective):
-    """The objective's loss with the advantage of REINFORCE: one program for all that share it."""
-    names = ("advantage", "shaping", "singleton_baseline", "components")
-    return _with_own_numbers(
-        replace(objective, **{name: getattr(REINFORCE, name) for name in names})
-    )
-
-
 class Gradients:
-    """Gradients and metrics of an objective on a case, jitted, with respect to its log-probs."""
+    """Gradients and metrics of objectives on cases, with respect to log-probs.
+
+    Each instance compiles for itself: what an older one has compiled does not see a formula that
+    was changed since.
+    """
 
     def __init__(self):
-        def differentiate(loss, logprobs, arguments):
-            def of(logprobs):
-                return loss(logprobs, *arguments)
-
-            (value, metrics), slope = jax.value_and_grad(of, has_aux=True)(logprobs)
-            return value, slope, metrics
-
-        self._differentiate = jax.jit(differentiate, static_argnums=0, **QUICK)
-        self._shape = jax.jit(_shape, **QUICK)
-
-    def of(self, loss, case: Case, *arguments):
-        """Value and gradient of `loss(logprobs, *arguments)`, which returns a value and a dict."""
-        value, slope, _ = self._differentiate(loss, case.logprobs, arguments)
-        return float(value), np.asarray(slope)
+        # Of functions of their own: jax keeps programs by function.
+        self._differentiate = jax.jit(partial(_differentiate), **QUICK)
+        self._shape = jax.jit(partial(_shape), **QUICK)
 
     def shaped(self, objective, case: Case, key=0):
-        """Advantages and dropped responses of the case; `key` is a seed."""
+        """Advantages and dropped responses of the case; `key` is a seed, or a key a response."""
+        key = jax.random.key(key) if isinstance(key, int) else key
         lengths = case.live.sum(1).astype(float)
-        return self._shape(
-            shaping_of(objective), case.rewards, case.groups, jax.random.key(key), lengths
-        )
+        advantage = with_parts_of(REINFORCE, objective, *SHAPING, "hyperparameters")
+        return self._shape(advantage, case.rewards, case.groups, key, lengths)
 
-    def batch(self, case: Case, shaped) -> objectives.Batch:
-        """The case with its advantages."""
-        return objectives.padded_batch(
-            advantages=shaped.advantages, dropped=shaped.dropped, **case.fields()
-        )
-
-    def both(self, objective, case: Case, shaped=None):
-        """The gradient and the metrics."""
+    def both(self, objective, case: Case, shaped=None, index=None, part=None):
+        """The gradient and the metrics: of the tokens as they lie, or laid out by `index`, and of
+        these of a `part`, with statistics of all.
+        """
         shaped = shaped or self.shaped(objective, case)
-        arguments = (loss_of(objective), case.fields(), shaped.advantages, shaped.dropped)
-        _, slope, metrics = jax.device_get(
-            self._differentiate(_loss_of_objective, case.logprobs, arguments)
-        )
+        loss = with_parts_of(objective, REINFORCE, *SHAPING)
+        shapes = (shaped.advantages, shaped.dropped, index, part)
+        slope, metrics = self._differentiate(loss, case.logprobs, case.fields(), *shapes)
         return np.asarray(slope), {name: float(value) for name, value in metrics.items()}
 
     def __call__(self, objective, case: Case):
@@ -131,18 +106,23 @@ class Gradients:
         return self.both(objective, case)[0]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gradient() -> Gradients:
     """`gradient(objective, case)`: [responses, time]."""
     return Gradients()
 
 
-def _assert_close(actual, expected, tolerance=1e-9):
+def loss_and_gradient(objective, logprobs, **fields):
+    """Of a `padded_batch` of the fields."""
+    batch = objectives.padded_batch(**fields)
+
+    def loss(logprobs):
+        return objectives.policy_loss(objective, logprobs, batch)[0]
+
+    return jax.value_and_grad(loss)(logprobs)
+
+
+def assert_close(actual, expected, tolerance=1e-9):
+    """Equal to a share of the largest entry, or of 1."""
     largest = max(np.abs(expected).max(initial=0), 1)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * largest)
-
-
-@pytest.fixture(scope="session")
-def assert_close():
-    """`assert_close(actual, expected, tolerance)`: equal to a share of the largest entry, or of 1."""
-    return _assert_close

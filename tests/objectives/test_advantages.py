@@ -10,11 +10,9 @@ from hypothesis import given, strategies as st
 from grre_jax import objectives
 from grre_jax.objectives.objective import Advantage, named
 
-from .drawn_cases import Case
-
 pytestmark = pytest.mark.usefixtures("float64")
 
-GROUPS = np.array([9, 2, 9, 2, 2, 4, -1])  # {0, 2}, {1, 5, 1}, {3}
+GROUPS = np.array([9, 2, 9, 2, 2, 4, -1])  # {0, 2}, {1, 3, 4}, {5}
 KEY = jax.random.key(3)
 
 
@@ -27,30 +25,13 @@ def advantages_of(objective, rewards, groups, components=None):
 def test_red_drop_drops_extra_negatives_at_random():
     # 1 positive, 5 negatives: 4 of them are dropped, each in 4 draws out of 5.
     rewards, groups = np.array([0.0, 0.1, 0.2, 5.0, 0.3, 0.1, 1.0]), np.array([0, 0, 0, 0, 0, 0, 1])
-    shape = jax.jit(
-        jax.vmap(
-            lambda key: objectives.shape_data(
-                objectives.algorithm("red_drop"), rewards, groups, key
-            )
-        )
-    )
-    shaped = jax.device_get(shape(jax.random.split(jax.random.key(0), 2000)))
-    np.testing.assert_array_equal(shaped.dropped.sum(1), 4)
-    assert not shaped.dropped[:, [3, 6]].any()
-    share = shaped.dropped[:, [0, 1, 2, 4, 5]].mean(0)
-    np.testing.assert_allclose(share, 0.8, atol=5 * np.sqrt(0.16 / 2000))
-
-
-def test_red_drop_draws_by_response():
-    """One key is one for each response, so that padding changes no draw."""
     objective = objectives.algorithm("red_drop")
-    rewards, groups = np.array([0.0, 0, 0, 1, 0, 0, 0]), np.zeros(7, int)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(KEY, jnp.arange(7))
-    shape = jax.jit(lambda key: objectives.shape_data(objective, rewards, groups, key).dropped)
-    found = shape(KEY)
-    expected = shape(keys)
-    np.testing.assert_array_equal(found, expected)
-    assert expected.sum() == 5
+    shape = jax.vmap(lambda key: objectives.shape_data(objective, rewards, groups, key).dropped)
+    dropped = np.asarray(jax.jit(shape)(jax.random.split(KEY, 2000)))
+    np.testing.assert_array_equal(dropped.sum(1), 4)
+    assert not dropped[:, [3, 6]].any()
+    share = dropped[:, [0, 1, 2, 4, 5]].mean(0)
+    np.testing.assert_allclose(share, 0.8, atol=5 * np.sqrt(0.16 / 2000))
 
 
 def test_large_constant_costs_no_precision_in_float32():
@@ -61,58 +42,49 @@ def test_large_constant_costs_no_precision_in_float32():
         np.testing.assert_array_equal(found, advantages_of(grpo, rewards, GROUPS))
 
 
-TWO = np.array([0, 0])
 PAIR = np.array([1.0, 0.0])
-NONE = np.zeros(2)
-BOTH = {"a": PAIR, "b": PAIR}
 
 
 @pytest.mark.parametrize(
     "name, names, rewards, options, field",
     [
         ("reinforce", None, np.zeros(3), {}, "rewards"),
-        ("reinforce", None, jnp.array([0.0, np.inf]), {}, r"rewards\[1\]"),
-        ("reinforce", None, np.array([0j, 1j]), {}, "rewards"),
-        ("opo", None, NONE, {}, "lengths"),
-        ("opo", None, NONE, {"lengths": np.array([1, -1])}, "lengths"),
-        ("red_drop", None, NONE, {}, "key"),
-        ("red_drop", None, NONE, {"key": jax.random.split(KEY, 3)}, "key"),
+        ("reinforce", None, np.array([0.0, np.inf]), {}, r"rewards\[1\]"),
+        ("opo", None, PAIR, {}, "lengths"),
+        ("red_drop", None, PAIR, {}, "key"),
         ("gdpo", None, PAIR, {}, "components"),
-        ("gdpo", "a,c", PAIR, {"components": BOTH}, "'c'"),
-        ("gdpo", "a", PAIR, {"components": {"a": np.array([1, np.inf])}}, r"'a'\[1\]"),
-        ("gdpo", "a,a", PAIR, {"components": BOTH}, "components"),
+        ("gdpo", "a,c", PAIR, {"components": {"a": PAIR}}, "'c'"),
     ],
 )
 def test_refusals(name, names, rewards, options, field):
     with pytest.raises(ValueError, match=field):
         objective = objectives.algorithm(name, components=names)
-        objectives.advantages(objective, rewards, TWO, **options)
+        objectives.advantages(objective, rewards, np.zeros(2, int), **options)
 
 
 @jax.jit
-def _every_advantage(rewards, groups):
+def every_advantage(rewards, groups):
     """Advantages of every kind, by name: one program."""
     lengths = jnp.arange(1, len(GROUPS) + 1)
     components = {"a": rewards * 2, "b": rewards**2}
     keys = jax.random.split(KEY, len(GROUPS))
     return {
         name: objectives.advantages(
-            objectives.algorithm("reinforce", advantage=name, components=parts),
+            objectives.algorithm("reinforce", advantage=name),
             rewards,
             groups,
             key=keys,
             lengths=lengths,
-            components=components if parts else None,
+            components=components,
         )
         for name in named(Advantage)
-        for parts in [tuple(components) if name.startswith("decoupled") else None]
     }
 
 
 def test_equal_rewards_give_exactly_zero():
     rewards = np.array([0.1, 0.7, 0.1, 0.7, 0.7, 0.3, 5.0])  # the mean of three 0.7s is not 0.7
     assert (np.float64(0.7) + 0.7 + 0.7) / 3 != 0.7
-    for name, found in _every_advantage(rewards, GROUPS).items():
+    for name, found in every_advantage(rewards, GROUPS).items():
         if not named(Advantage)[name].acts_without_variance:
             np.testing.assert_array_equal(found, 0, err_msg=name)
 
@@ -130,30 +102,24 @@ def test_a_response_without_a_verdict_changes_nothing_for_the_others(rewards, ab
     for group in set(GROUPS[list(absent)].tolist()):
         if (without == group).sum() < 2:
             without[without == group] = -1
-    expected = _every_advantage(rewards, without)
+    expected = every_advantage(rewards, without)
     rewards[list(absent)] = np.nan
-    for name, found in _every_advantage(rewards, GROUPS).items():
+    for name, found in every_advantage(rewards, GROUPS).items():
         np.testing.assert_array_equal(found, expected[name], err_msg=name)
         np.testing.assert_array_equal(np.asarray(found)[without < 0], 0, err_msg=name)
 
 
-def test_a_response_without_a_verdict_has_no_loss_and_no_penalty(gradient):
+def test_a_response_without_a_verdict_has_no_loss_and_no_penalty(gradient, example):
     """The loss and its gradient are those of the batch without it, KL penalty included."""
-    logprobs = -1 - np.arange(12.0).reshape(4, 3) / 7
-    case = Case(
-        logprobs,
-        logprobs + 0.1,
-        np.ones((4, 3), bool),
-        np.array([1.0, 1.0, 0.0, np.nan]),
-        np.zeros(4, int),
-        ref=logprobs - 0.2,
-    )
+    absent = np.arange(8) == 4
+    case = example.replace(ref=example.old - 0.2)
     objective = objectives.algorithm("asymre", kl_coef=0.5)
-    slope, metrics = gradient.both(objective, case)
-    expected, others = gradient.both(objective, case.replace(groups=np.array([0, 0, 0, -1])))
+    rewards, groups = np.where(absent, np.nan, case.rewards), np.where(absent, -1, case.groups)
+    slope, metrics = gradient.both(objective, case.replace(rewards=rewards))
+    expected, others = gradient.both(objective, case.replace(groups=groups))
     np.testing.assert_allclose(metrics["loss"], others["loss"], rtol=1e-12)
     np.testing.assert_allclose(slope, expected, rtol=1e-12)
-    assert not slope[3].any()
+    assert not slope[4].any()
 
 
 def test_a_component_that_does_not_apply_is_left_out_of_its_mean():

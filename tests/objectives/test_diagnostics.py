@@ -5,9 +5,13 @@ import numpy as np
 import pytest
 
 from grre_jax import objectives
-from grre_jax.objectives import diagnostics
 
 pytestmark = pytest.mark.usefixtures("float64")
+
+
+def check(metrics, expected):
+    for name, value in expected.items():
+        np.testing.assert_allclose(metrics[name], value, rtol=1e-10, err_msg=name)
 
 
 def test_metrics_of_ratios_and_clipping(example, gradient):
@@ -17,8 +21,9 @@ def test_metrics_of_ratios_and_clipping(example, gradient):
     moved = example.moved[live]
     ratio = np.exp(moved)
     advantages = np.asarray(gradient.shaped(objective, example).advantages)
-    sign = np.broadcast_to(np.sign(advantages)[:, None], live.shape)[live]
-    positive, negative = np.mean((sign > 0) & (ratio > 1.2)), np.mean((sign < 0) & (ratio < 0.8))
+    advantages = np.broadcast_to(advantages[:, None], live.shape)[live]
+    positive = np.mean((advantages > 0) & (ratio > 1.2))
+    negative = np.mean((advantages < 0) & (ratio < 0.8))
     expected = {
         "ratio_mean": ratio.mean(),
         "ratio_second_moment": np.mean(ratio**2),
@@ -36,40 +41,34 @@ def test_metrics_of_ratios_and_clipping(example, gradient):
     }
     assert positive > 0 and negative > 0
     assert metrics.keys() == expected.keys() | {"loss"}
-    for name, value in expected.items():
-        np.testing.assert_allclose(metrics[name], value, rtol=1e-10, err_msg=name)
+    check(metrics, expected)
 
 
-def test_log_ratios_that_no_policy_near_the_data_has_are_counted():
-    logprobs = np.array([[-1.0, -1.0, -22.0, -19.0, -1.0]])
-    old = np.array([[-200.0, -1.0, -1.0, -1.0, np.nan]])
+def test_log_ratios_that_no_policy_near_the_data_has_are_counted(example, gradient):
+    moved = np.array([0, 21, -21, 19, -19, 0, 0, 0])[:, None]
+    case = example.replace(old=example.logprobs - moved)
+    _, metrics = gradient.both(objectives.algorithm("grpo"), case)
+    expected = case.live[1:3].sum() / case.live.sum()
+    assert metrics["ratio_out_of_bounds"] == pytest.approx(expected) and expected > 0
+
+
+def diagnosed(case, **fields):
     batch = objectives.padded_batch(
-        advantages=np.ones(1),
-        mask=np.array([[1, 1, 1, 1, 0]]),
-        groups=np.array([0]),
-        old_logprobs=old,
+        advantages=np.zeros(8), mask=case.mask, groups=case.groups, **fields
     )
-    _, metrics = jax.jit(objectives.policy_loss)(objectives.algorithm("grpo"), logprobs, batch)
-    assert metrics["ratio_out_of_bounds"] == 0.5
+    return jax.device_get(jax.jit(objectives.batch_diagnostics)(case.logprobs, batch))
 
 
 def test_diagnostics_of_the_whole_batch(example):
-    staleness = np.array([0, 3, 2, 300, 1, 0, 7])
-    batch = objectives.padded_batch(
-        advantages=np.zeros(7),
-        mask=example.mask,
-        groups=example.groups,
-        old_logprobs=example.old,
-        staleness=staleness,
-    )
-    logprobs = np.where(example.mask, example.logprobs, np.nan)
-    metrics = jax.device_get(jax.jit(objectives.batch_diagnostics)(logprobs, batch))
+    staleness = np.array([0, 3, 2, 300, 1, 0, 7, 0])
+    metrics = diagnosed(example, old_logprobs=example.old, staleness=staleness)
     moved = example.moved[example.live]
     ratio = np.exp(moved)
     whole = np.exp(example.moved.sum(1))[example.groups >= 0]
     k3 = ratio - 1 - moved
     ages = np.broadcast_to(staleness[:, None], example.live.shape)[example.live]
     fresh = ages == 0
+    tail = np.mean((ratio[fresh] < 0.8) | (ratio[fresh] > 1.25))
     expected = {
         "effective_sample_size": ratio.sum() ** 2 / np.sum(ratio**2) / ratio.size,
         "effective_sample_size_responses": whole.sum() ** 2 / np.sum(whole**2) / whole.size,
@@ -79,40 +78,25 @@ def test_diagnostics_of_the_whole_batch(example):
         "sampler_gap_mean": np.abs(moved[fresh]).mean(),
         "sampler_gap_max": np.abs(moved[fresh]).max(),
         "sampler_gap_kl": k3[fresh].mean(),
-        "sampler_gap_tail": np.mean((ratio[fresh] < 0.8) | (ratio[fresh] > 1.25)),
+        "sampler_gap_tail": tail,
     }
-    for first, last in ((0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (256, np.inf)):
-        name = {first: f"{first}_{last}", last: f"{first}", 256: "256_up"}[first]
+    bins = {"0": (0, 0), "1": (1, 1), "2_3": (2, 3), "256_up": (256, np.inf)}
+    for name, (first, last) in bins.items():
         inside = (ages >= first) & (ages <= last)
         expected[f"staleness_{name}"] = inside.mean()
         expected[f"kl_behavior_k3_staleness_{name}"] = k3[inside].sum() / max(inside.sum(), 1)
-    assert 0 < expected["sampler_gap_tail"] < 1
-    for name, value in expected.items():
-        np.testing.assert_allclose(metrics[name], value, rtol=1e-10, err_msg=name)
+    assert 0 < tail < 1
+    check(metrics, expected)
     shares = [value for name, value in metrics.items() if name.startswith("staleness")]
     np.testing.assert_allclose(sum(shares), 1)
 
 
 def test_an_expert_s_tokens_have_ratio_one(example):
     """They carry no log-probs of a policy of the run: what stands in their place is not read."""
-    expert = np.arange(7) == 2
-    fields = {"advantages": np.zeros(7), "mask": example.mask, "groups": example.groups}
-    unknown = np.where(expert[:, None], 0.0, example.old)
-    known = np.where(expert[:, None], example.logprobs, example.old)
-    batch = objectives.padded_batch(old_logprobs=unknown, expert=expert, **fields)
-    same = objectives.padded_batch(old_logprobs=known, **fields)
-    assert example.groups[2] >= 0 and example.live[2].any()
-    found, expected = (
-        jax.device_get(objectives.batch_diagnostics(example.logprobs, each))
-        for each in (batch, same)
+    expert = np.arange(8) == 2
+    assert example.live[2].any()
+    unknown, known = (
+        np.where(expert[:, None], place, example.old) for place in (0.0, example.logprobs)
     )
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-10, err_msg=name)
-
-
-def test_share_of_groups_without_signal():
-    share = jax.jit(diagnostics.zero_variance_groups)
-    rewards = np.array([0.7, 0.7, 0.7, 1.0, 0.0, 3.0, np.nan])
-    assert share(rewards, np.array([4, 4, 4, 0, 0, 9, -1])) == pytest.approx(2 / 3)
-    assert share(rewards, np.full(7, -1)) == 0
+    found = diagnosed(example, old_logprobs=unknown, expert=expert)
+    check(found, diagnosed(example, old_logprobs=known))

@@ -8,6 +8,8 @@ import pytest
 
 from grre_jax import objectives
 
+from .conftest import assert_close
+
 pytestmark = pytest.mark.usefixtures("float64")
 
 
@@ -26,58 +28,39 @@ def needy(x, *, weight):
     return -weight * x.ref_logprobs * x.logprobs * x.staleness
 
 
-def test_it_is_the_built_in_loss_that_it_states(gradient, assert_close, example):
+def test_it_is_the_built_in_loss_that_it_states(gradient, example):
     """Under a correction its ratio is to the proximal policy."""
     options = {"filter": "opsm", "correction": "tis", "kl_coef": 0.2, "kl_reference": "behavior"}
-    garbage = np.where(example.mask, 0, np.nan)
-    case = example.replace(
-        logprobs=example.logprobs + garbage,
-        prox=example.old + 0.3 * np.sin(np.arange(28.0)).reshape(7, 4),
-    )
     own = objectives.algorithm(clipped, high=0.5, advantage="group_std", **options)
     built_in = objectives.algorithm("grpo", epsilon_high=0.5, **options)
     assert own.requires == built_in.requires
-    slope, metrics = gradient.both(own, case)
-    expected, expected_metrics = gradient.both(built_in, case)
+    slope, metrics = gradient.both(own, example)
+    expected, expected_metrics = gradient.both(built_in, example)
     assert_close(slope, expected, 1e-12)
     for name in ("loss", "penalty", "filtered_fraction", "ratio_max"):
-        np.testing.assert_allclose(metrics[name], expected_metrics[name], rtol=1e-12)
-
-
-def test_a_loss_of_whole_responses(gradient, assert_close, example):
-    own = objectives.algorithm(sequence, aggregation="response", advantage="group_std")
-    wide = objectives.algorithm("gspo", epsilon_low=1.0, epsilon_high=np.inf)
-    assert_close(gradient(own, example), gradient(wide, example), 1e-10)
+        assert_close(metrics[name], expected_metrics[name], 1e-12)
 
 
 def test_the_gradient_of_whole_responses_is_that_of_the_value_under_a_correction_of_tokens(
     gradient, example
 ):
     own = objectives.algorithm(sequence, correction="tis", correction_cap=1.4)
-    case = example.replace(prox=example.old + 0.3 * np.sin(np.arange(28.0)).reshape(7, 4))
-    slope, _ = gradient.both(own, case)
-    direction = np.where(case.live, np.random.default_rng(3).normal(size=case.old.shape), 0)
-    shaped = gradient.shaped(own, case)
-    up, down = (
-        gradient.both(own, case.replace(logprobs=case.logprobs + step * direction), shaped)[1]
+    slope, _ = gradient.both(own, example)
+    direction = np.random.default_rng(3).normal(size=slope.shape)
+    losses = [
+        gradient.both(own, example.replace(logprobs=example.logprobs + step * direction))[1]["loss"]
         for step in (1e-6, -1e-6)
-    )
-    difference = (up["loss"] - down["loss"]) / 2e-6
+    ]
+    difference = (losses[0] - losses[1]) / 2e-6
     assert np.sum(slope * direction) == pytest.approx(difference, rel=1e-6)
 
 
 def test_what_it_reads_is_what_it_requires():
-    assert objectives.algorithm(clipped).requires == {"old_logprobs"}
     assert objectives.algorithm(needy, weight=1.0).requires == {"ref_logprobs", "staleness"}
-    assert objectives.algorithm(lambda x: -x.advantages * x.logprobs).requires == set()
 
 
 def wrong_shape(x):
     return jnp.sum(x.logprobs)
-
-
-def two_batches(x, y):
-    return x.logprobs
 
 
 def text_number(x, *, mode="fast"):
@@ -89,35 +72,26 @@ def taken_name(x, *, denominator=1.0):
 
 
 @pytest.mark.parametrize(
-    "function, options, message",
+    "function, message",
     [
-        (clipped, {"lo": 0.1}, "low"),
-        (two_batches, {}, "two_batches"),
-        (text_number, {}, "mode"),
-        (taken_name, {}, "denominator"),
-        (wrong_shape, {}, "wrong_shape"),
+        (text_number, "mode"),
+        (taken_name, "denominator"),
+        (wrong_shape, "wrong_shape"),
     ],
 )
-def test_refusals(function, options, message):
-    batch = objectives.padded_batch(
-        advantages=np.ones(1), mask=np.ones((1, 2)), groups=np.zeros(1, int)
-    )
+def test_refusals(function, message):
     with pytest.raises(ValueError, match=message):
-        objectives.policy_loss(objectives.algorithm(function, **options), np.zeros((1, 2)), batch)
+        objectives.algorithm(function)
 
 
 def test_it_is_found_in_a_file_and_an_edited_file_is_another_loss(tmp_path):
-    file, broken = tmp_path / "mine.py", tmp_path / "broken.py"
+    file = tmp_path / "mine.py"
     for name in ("strength", "force"):
         body = f"return -{name} * x.advantages * x.logprobs"
         file.write_text(f"def push(x, *, {name}=2.0):\n    {body}\n")
         objective = objectives.algorithm(f"{file}:push", **{name: 3})
         assert (objective.name, objective.hyperparameters) == ("push", {name: 3.0})
-    broken.write_text("def push(x:\n")
-    for wrong, message in (
-        (f"{broken}:push", "broken.py"),
-        (lambda x: x.no_such_array, "no_such_array"),
-        (f"{tmp_path / 'other.py'}:push", "other.py"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            objectives.algorithm(wrong)
+    (tmp_path / "broken.py").write_text("def push(x:\n")
+    for name in ("broken.py", "other.py"):
+        with pytest.raises(ValueError, match=name):
+            objectives.algorithm(f"{tmp_path / name}:push")

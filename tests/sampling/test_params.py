@@ -12,11 +12,8 @@ from grre_jax.sampling_params import SamplingParams
     "name, value",
     [
         ("temperature", -0.1),
-        ("temperature", float("inf")),
         ("top_k", 2**31),
         ("top_p", 1.1),
-        ("min_p", 1.1),
-        ("max_new_tokens", -1),
         ("stop", ("a\ufffd",)),
     ],
 )

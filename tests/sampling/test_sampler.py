@@ -39,15 +39,14 @@ def forward(model, prompts, samples, temperature):
     """What the training forward pass gives every completion token: one padded row a completion,
     [prompts, samples, time].
     """
-    out = np.zeros(samples.tokens.shape, np.float32)
-    width = max(map(len, prompts)) + out.shape[-1]
-    for b, prompt in enumerate(prompts):
-        rows = np.zeros((out.shape[1], width), np.int32)
-        rows[:, : len(prompt)] = prompt
-        completions = slice(len(prompt), len(prompt) + out.shape[-1])
-        rows[:, completions] = samples.tokens[b]
-        out[b] = token_logprobs(model, rows, np.float32(temperature))[:, completions]
-    return np.where(np.arange(out.shape[-1]) < samples.lengths[..., None], out, 0)
+    count, time = samples.tokens.shape[1:]
+    out = []
+    for prompt, tokens in zip(prompts, samples.tokens, strict=True):
+        padding = np.zeros((count, max(map(len, prompts)) - len(prompt)), np.int32)
+        rows = np.concatenate([np.tile(prompt, (count, 1)), tokens, padding], axis=1)
+        found = token_logprobs(model, rows, np.float32(temperature))
+        out.append(found[:, len(prompt) : len(prompt) + time])
+    return np.where(np.arange(time) < samples.lengths[..., None], out, 0)
 
 
 # Windows shorter than the longest prompt, than the completions, and than both together.
@@ -76,7 +75,7 @@ def check_logprobs(model, prompts, **options):
     only the policy's are numbers. Returns the greatest id that was drawn.
     """
     drawn = []
-    for temperature, top_k, top_p in ((1.0, 0, 1.0), (0.7, 0, 1.0), (1.4, 6, 0.9), (0.0, 0, 1.0)):
+    for temperature, top_k, top_p in ((0.7, 0, 1.0), (1.4, 6, 0.9), (0.0, 0, 1.0)):
         settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         got = sample(model, prompts, **options, **settings)
         drawn.append(got.tokens.max())
@@ -104,14 +103,13 @@ def test_logprobs_equal_the_training_forward_pass_and_ids_without_text_are_never
 
 def test_completions_end_with_a_kept_and_scored_eos_or_at_the_limit(draw):
     got = draw()
-    live = np.arange(SHAPE["max_new_tokens"]) < got.lengths[..., None]
-    stopped = got.finish_reasons == sampling.FINISH_STOP
-    assert stopped.any() and (got.finish_reasons[~stopped] == sampling.FINISH_LENGTH).all()
-    assert (got.lengths[~stopped] == SHAPE["max_new_tokens"]).all() and not stopped.all()
+    steps = np.arange(SHAPE["max_new_tokens"]) - got.lengths[..., None]
+    live, stopped = steps < 0, got.finish_reasons == sampling.FINISH_STOP
+    assert {*got.finish_reasons.flat} == {sampling.FINISH_STOP, sampling.FINISH_LENGTH}
+    assert (got.lengths[~stopped] == SHAPE["max_new_tokens"]).all()
     # The one EOS token is the last.
-    last = np.arange(SHAPE["max_new_tokens"]) == got.lengths[..., None] - 1
     ends = np.isin(got.tokens, ENDS) & live
-    np.testing.assert_array_equal(ends, last & stopped[..., None])
+    np.testing.assert_array_equal(ends, (steps == -1) & stopped[..., None])
     # The pad id is among the ends: a drawn 0 counts and is scored, the zeros after it are not.
     assert (got.tokens[ends] == 0).any() and not got.tokens[~live].any()
     for scores in (got.behavior_logprobs, got.sampling_logprobs, got.policy_logprobs):
@@ -120,15 +118,14 @@ def test_completions_end_with_a_kept_and_scored_eos_or_at_the_limit(draw):
 
 def test_draws_are_addressed_by_key_position_attempt_and_sample(draw):
     """And do not depend on what they are computed with: alone, and in a longer row, among other
-    neighbours, with garbage beyond the prompt. (In other numbers of rows and on other devices:
-    test_refill, test_sharded.)
+    neighbours, in refilled rows, with garbage beyond the prompt. (On other devices: test_sharded.)
     """
     first = draw().tokens
     assert len(np.unique(first[0], axis=0)) > 1
     for options in ({"key": 1}, {"attempt": 1}, {"positions": np.array([3, 4, 5])}):
         other = draw(**options).tokens
         assert all(not np.array_equal(other[b], first[b]) for b in range(3)), options
-    np.testing.assert_array_equal(draw(positions=np.array([0, 1, 5])).tokens[:2], first[:2])
+    np.testing.assert_array_equal(draw(max_concurrent=7).tokens, first)
     other = draw([PROMPTS[1], [1, 2, 3], PROMPTS[0]], positions=np.array([1, 50, 0]))
     np.testing.assert_array_equal(other.tokens[[2, 0]], first[:2])
     padded, lengths = sampling.pad_prompts([PROMPTS[1]], 9)
@@ -145,14 +142,8 @@ def test_an_empty_prompt_begins_with_the_models_first_token(model, draw):
 def test_other_numbers_compile_nothing(draw):
     draw()
     before = engine.advance._cache_size()
-    for options in (
-        {"temperature": 0.3, "top_p": 0.5, "top_k": 3, "min_p": 0.1},
-        {"temperature": 0.0, "eos_ids": (1, 2, 3)},
-        {"key": 9, "attempt": 4, "positions": np.array([7, 8, 9])},
-        {"max_new_tokens": 6},
-        {"prompts": [[1, 2, 3, 4, 5, 6], [7], [8, 9]]},
-    ):
-        draw(**options)
+    draw(temperature=0.3, top_p=0.5, top_k=3, min_p=0.1, eos_ids=(1, 2, 3), max_new_tokens=6)
+    draw([[1, 2, 3, 4, 5, 6], [7], [8, 9]], key=9, attempt=4, positions=np.array([7, 8, 9]))
     assert engine.advance._cache_size() == before
 
 
@@ -168,12 +159,7 @@ def test_keys_of_another_kind_are_addresses_too(draw):
     "change, named",
     [
         ({"prompts": [[1], [2, VOCAB]]}, f"from 0 to {VOCAB - 1}.*prompt 1"),
-        ({"prompts": []}, "prompts"),
         ({"positions": [0, 1, 2**32]}, "positions"),
-        ({"attempt": 2**31}, "attempt"),
-        ({"max_concurrent": 0}, "max_concurrent"),
-        ({"cache_dtype": "int8"}, "cache_dtype"),
-        ({"eos_ids": (5.5,)}, "eos_ids"),
         ({"stop": ("A",)}, "decode"),
         ({"key": 0}, "key"),
         ({"routes": True}, "routes"),

@@ -1,4 +1,3 @@
-import itertools
 import random
 import time
 from concurrent import futures
@@ -11,7 +10,7 @@ from grre_jax.sampling import turns
 
 from .. import simulated_devices
 from .calls import sample, split
-from .test_sampler import ALL_PARTS, ENDS, LATER, SHAPE, token_logprobs
+from .test_sampler import ALL_PARTS, ENDS, SHAPE, token_logprobs
 
 PROMPTS = [[3, 4, 5, 0, 7, 8], [9, 2], [6]]
 SAMPLES, TURN, LIMITS = 3, 5, turns.Limits(turns=4, tokens=40)
@@ -20,27 +19,25 @@ KEY = jax.random.key(0)
 
 class Game:
     """An environment whose answers follow from what was said: some turns end it, others are answered
-    by up to 20 tokens. `shuffled` answers in a random order, in other threads.
+    by up to 20 tokens, in a random order and in other threads.
     """
 
-    def __init__(self, shuffled=None):
-        self.asked = {}
-        self.draw = random.Random(shuffled)
-        self.threads = futures.ThreadPoolExecutor(8 if shuffled else 1)
-        self.shuffled = shuffled
+    def __init__(self):
+        self.answers = {}
+        self.threads = futures.ThreadPoolExecutor(8)
 
-    def answer(self, *asked):
-        if self.shuffled:
-            time.sleep(self.draw.random() / 50)
-        draw = np.random.default_rng(hash(asked) % 2**32)
-        if draw.random() < 0.15:
-            return None
-        return turns.Observation(draw.integers(0, 24, draw.choice([0, 1, 3, 20])).tolist())
+    def observe(self, answer):
+        time.sleep(random.random() / 100)
+        return None if answer is None else turns.Observation(answer)
 
     def __call__(self, address, sample, turn, tokens):
-        asked = (tuple(address), sample, turn, *map(int, tokens))
-        assert self.asked.setdefault(asked[: -len(tokens)], asked) is asked
-        return self.threads.submit(self.answer, *asked)
+        said = (tuple(address), sample, turn, *map(int, tokens))
+        assert said not in self.answers
+        draw = np.random.default_rng(hash(said) % 2**32)
+        ended = draw.random() < 0.15
+        answer = None if ended else draw.integers(0, 24, draw.choice([0, 1, 3, 20])).tolist()
+        self.answers[said] = answer
+        return self.threads.submit(self.observe, answer)
 
 
 def answered(tokens):
@@ -54,16 +51,15 @@ def model(tiny):
     return tiny(num_layers=1)
 
 
-def play(model, respond=None, rows=4, limits=LIMITS, prompts=PROMPTS, **options):
+def play(model, respond=None, rows=4, prompts=PROMPTS, **options):
     """Trajectories by (position, sample)."""
     drawn, rest = split({"max_new_tokens": TURN} | options)
     openings = [
-        turns.Opening(turns.Address(i), prompt, [*range(SAMPLES)])
-        for i, prompt in enumerate(prompts)
+        turns.Opening(turns.Address(i), prompt, range(SAMPLES)) for i, prompt in enumerate(prompts)
     ]
     options = {"key": KEY, "prompt_tokens": 16} | rest
     found = turns.sample_trajectories(
-        model, openings, respond or Game(), limits, drawn, rows=rows, **options
+        model, openings, respond or Game(), LIMITS, drawn, rows=rows, **options
     )
     return {(t.address.position, t.sample): t for t in found}
 
@@ -82,6 +78,7 @@ def same(a, b):
 
 
 def check_rescored(model, found, temperature=1.0):
+    """Stored log-probs are those of a full forward pass."""
     for (position, _), t in found.items():
         whole = [*PROMPTS[position], *t.tokens]
         row = np.zeros((1, 64), np.int32)
@@ -89,52 +86,47 @@ def check_rescored(model, found, temperature=1.0):
         expected = np.asarray(token_logprobs(model, row, np.float32(temperature)))[0]
         expected = expected[len(PROMPTS[position]) : len(whole)] * t.mask
         np.testing.assert_allclose(t.logprobs["behavior"], expected, atol=1e-4)
-        for turn in t.turns:
-            assert t.mask[turn.start : turn.end].all() and turn.end > turn.start
 
 
 def test_every_turn_is_answered_and_the_first_limit_reached_is_the_reason(model):
     game = Game()
-    found = play(model, game).values()
-    assert {t.reason for t in found} == {"done", "turns", "tokens"}
-    for t in found:
+    found = play(model, game)
+    check_rescored(model, found)
+    reasons, sizes = set(), set()
+    for t in found.values():
+        length, end = 0, 0
         for number, turn in enumerate(t.turns):
-            tokens = t.tokens[turn.start : turn.end].tolist()
-            asked = (tuple(t.address), t.sample, number, *tokens)
-            assert game.asked.pop(asked[: -len(tokens)]) == asked
-            assert turn.stopped == (tokens[-1] in ENDS)
-            assert turn.stopped or len(tokens) == TURN or turn.end == LIMITS.tokens
-        answer = game.answer(*asked)
-        if answer is None or len(t.turns) == LIMITS.turns:
-            assert t.reason == ("turns" if answer else "done")
-        else:
-            assert t.reason == "tokens" and len(t.tokens) + len(answer.tokens) >= LIMITS.tokens
-        assert t.turns[-1].end == len(t.tokens) <= LIMITS.tokens
+            said = t.tokens[turn.start : turn.end].tolist()
+            assert turn.start == end + length and t.mask[turn.start : turn.end].all()
+            assert turn.stopped == (said[-1] in ENDS)
+            assert turn.stopped or len(said) == TURN or turn.end == LIMITS.tokens
+            answer = game.answers.pop((tuple(t.address), t.sample, number, *said))
+            end, length = turn.end, len(answer or ())
+            if turn != t.turns[-1]:
+                assert t.tokens[end : end + length].tolist() == answer
+                sizes.add(length)
+        assert end == len(t.tokens) <= LIMITS.tokens
+        limit = "turns" if len(t.turns) == LIMITS.turns else "tokens"
+        assert t.reason == ("done" if answer is None else limit)
+        assert t.reason != "tokens" or end + length >= LIMITS.tokens
+        assert t.mask.sum() == sum(turn.end - turn.start for turn in t.turns)
         assert not np.stack([*t.logprobs.values()])[:, ~t.mask].any()
-    assert not game.asked
-    gaps = [b.start - a.end for t in found for a, b in itertools.pairwise(t.turns)]
-    assert {0, 20} < {*gaps}
-
-
-def test_stored_logprobs_equal_a_full_forward_pass(model, together):
-    check_rescored(model, together)
+        reasons.add(t.reason)
+    assert not game.answers
+    assert reasons == {"done", "turns", "tokens"} and {0, 20} < sizes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [ALL_PARTS, LATER])
-def test_windows_caps_and_temperature_rescored(tiny, options):
-    model = tiny(**options)
+def test_windows_caps_and_temperature_rescored(tiny):
+    model = tiny(**ALL_PARTS)
     found = play(model, temperature=0.7, top_k=6)
     check_rescored(model, found, temperature=0.7)
     assert max(len(t.turns) for t in found.values()) > 1
 
 
-@pytest.mark.parametrize("way", [{"rows": 1, "slots": 1}, {"rows": 8, "slots": 9}])
-def test_a_trajectory_does_not_depend_on_rows_or_the_order_of_answers(
-    model, together, way, monkeypatch
-):
+def test_a_trajectory_does_not_depend_on_rows_or_the_order_of_answers(model, together, monkeypatch):
     monkeypatch.setattr(turns, "STEPS", 3)
-    found = play(model, Game(shuffled=7), **way)
+    found = play(model, rows=2, slots=3)
     for at, expected in together.items():
         same(found[at], expected)
 
@@ -147,7 +139,7 @@ def test_the_first_turn_is_the_samplers_completion(model, together):
         np.testing.assert_array_equal(t.tokens[:end], whole.tokens[position, k, :end])
 
 
-def test_stop_strings_end_turns(model, together):
+def test_stop_strings_end_turns(model):
     def decode(ids):
         return "".join("abc"[i % 3] for i in ids)
 
@@ -158,6 +150,11 @@ def test_stop_strings_end_turns(model, together):
             said = decode(t.tokens[turn.start : turn.end])
             assert "b" not in said[:-1]
             assert turn.stopped or not said.endswith("b")
+
+
+def test_an_observation_up_to_the_limit_ends_the_trajectory(model):
+    found = play(model, lambda address, sample, turn, said: answered([1] * (40 - len(said))))
+    assert {len(t.turns) for t in found.values()} == {1}
 
 
 def test_long_observations_are_prefilled_in_pieces(model, monkeypatch):
@@ -177,7 +174,6 @@ def test_long_observations_are_prefilled_in_pieces(model, monkeypatch):
             "observation after turn 0 of sample 2",
             {"respond": lambda _, sample, *said: answered([3, 24] if sample == 2 else None)},
         ),
-        ("decode", {"stop": "a"}),
         ("prompt 0", {"prompts": [[1] * 17]}),
     ],
 )
@@ -191,14 +187,14 @@ import jax
 from flax import nnx
 from grre_jax.parallel import mesh as meshes
 from tests.sampling.conftest import make_model
-from tests.sampling.test_turns import Game, play, same
+from tests.sampling.test_turns import play, same
 
 graph, params = nnx.split(make_model(num_layers=1))
 whole = play(nnx.merge(graph, params))
 mesh = meshes.make_mesh(meshes.MeshConfig(data=2, tensor=2))
 with meshes.use(mesh):
     held = jax.device_put(params, meshes.tree_shardings(params, mesh))
-    cut = play(nnx.merge(graph, held), Game(shuffled=1))
+    cut = play(nnx.merge(graph, held))
 for at, expected in whole.items():
     same(cut[at], expected)
 print("the same", len(cut))

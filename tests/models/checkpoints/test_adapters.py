@@ -8,12 +8,17 @@ import safetensors.numpy
 
 from grre_jax import models
 from grre_jax.errors import DataError, UsageError
+from grre_jax.models.checkpoints import adapters
 from grre_jax.models.checkpoints.adapters import load_adapter_config
 from grre_jax.models.lora import LoraConfig
 
 from ..conftest import edit_tensors
+from .test_fields import walk
 
 CONFIG = LoraConfig(3, 5.0, ("q_proj", "v_proj", "down_proj"))
+LAYER = "base_model.model.model.layers.1"
+DOWN = f"{LAYER}.mlp.down_proj.lora_B.weight"
+HEAD = "base_model.model.lm_head.lora_A.weight"
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +37,10 @@ def change(folder, **fields):
 
 
 def test_names_and_shapes_are_pefts(model, written):
-    tensors = safetensors.numpy.load_file(written / "adapter_model.safetensors")
-    layer = "base_model.model.model.layers.1"
-    a = tensors[f"{layer}.self_attn.v_proj.lora_A.weight"]
+    tensors = safetensors.numpy.load_file(written / adapters.WEIGHTS_FILE)
+    a = tensors[f"{LAYER}.self_attn.v_proj.lora_A.weight"]
     np.testing.assert_array_equal(a, model.layers.v_lora_a[...][1].T)
-    assert a.shape == (3, 16)
-    assert tensors[f"{layer}.self_attn.v_proj.lora_B.weight"].shape == (12, 3)
-    assert tensors[f"{layer}.mlp.down_proj.lora_A.weight"].shape == (3, 24)
+    assert a.shape == (3, 16) and tensors[DOWN].shape == (16, 3)
     expected = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -47,61 +49,67 @@ def test_names_and_shapes_are_pefts(model, written):
         "target_modules": ["q_proj", "v_proj", "down_proj"],
         "base_model_name_or_path": "/models/base",
     }
-    stored = json.loads((written / "adapter_config.json").read_text())
-    assert stored.items() >= expected.items()
+    assert json.loads((written / "adapter_config.json").read_text()) == expected
 
 
-def test_it_is_read_back_once(small, model, written):
+def test_it_is_read_back_once_and_never_overwritten(small, model, written):
     again = small()
     models.add_adapter(again, written)
     assert models.fingerprint(again) == models.fingerprint(model)
     with pytest.raises(UsageError, match="LoRA"):
         models.add_adapter(again, written)
-
-
-def test_rank_stabilised_scaling_is_read(written):
+    with pytest.raises(UsageError, match=str(written)):
+        models.save_adapter(model, written, base="x")
     change(written, use_rslora=True)
     assert load_adapter_config(written).scale == pytest.approx(5 / 3**0.5)
 
 
-LAYER = "base_model.model.model.layers"
-DOWN = f"{LAYER}.1.mlp.down_proj.lora_B.weight"
-HEAD = "base_model.model.lm_head"
+def test_each_field_is_read_harmless_or_refused(written):
+    fields = {*adapters.FIELDS, *adapters.UNSUPPORTED}
+    stored = (written / "adapter_config.json").read_text()
 
+    def read(fields):
+        (written / "adapter_config.json").write_text(stored)
+        change(written, **fields)
+        return load_adapter_config(written)
 
-def edit_adapter(folder, edit):
-    edit_tensors(folder / "adapter_model.safetensors", edit)
+    found, refused = walk(fields, read, "adapter_config.json")
+    same = found.keys() - {"r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern"}
+    assert all(config == CONFIG for name in same for config in found[name])
+    assert refused == fields - {*adapters.HARMLESS}
 
 
 @pytest.mark.parametrize(
-    "damage, named",
+    "edit, named",
     [
-        (lambda f: change(f, r=4), r"\(4, 24\).*\(3, 24\)"),
-        (lambda f: edit_adapter(f, lambda t: t.pop(DOWN)), DOWN),
-        (lambda f: edit_adapter(f, lambda t: t.update({DOWN: t[DOWN] * np.float32("nan")})), DOWN),
-        (lambda f: edit_adapter(f, lambda t: t.update({f"{HEAD}.lora_A.weight": t[DOWN]})), HEAD),
+        (lambda tensors: tensors.pop(DOWN), DOWN),
+        (lambda tensors: tensors.update({DOWN: tensors[DOWN] * np.float32("nan")}), DOWN),
+        (lambda tensors: tensors.update({HEAD: tensors[DOWN]}), HEAD),
     ],
 )
-def test_what_does_not_fit_is_named_and_leaves_the_model_as_it_is(small, written, damage, named):
+def test_what_does_not_fit_is_named_and_leaves_the_model_as_it_is(small, written, edit, named):
     model = small()
     before = models.fingerprint(model)
-    damage(written)
+    edit_tensors(written / adapters.WEIGHTS_FILE, edit)
     with pytest.raises(DataError, match=named):
         models.add_adapter(model, written)
     assert models.fingerprint(model) == before and model.lora is None
 
 
-def test_what_is_no_adapter(small, model, written, tmp_path):
-    weights = written / "adapter_model.safetensors"
-    for folder, breaks, named in (
-        (tmp_path, lambda: None, "adapter_config.json"),
-        (written, lambda: weights.write_bytes(b"short"), "safetensors"),
-        (written, weights.unlink, "adapter_model.safetensors"),
-    ):
-        breaks()
-        with pytest.raises(DataError, match=named):
-            load_adapter_config(folder)
-    with pytest.raises(UsageError, match=str(written)):
-        models.save_adapter(model, written, base="x")
-    with pytest.raises(UsageError, match="LoRA"):
-        models.save_adapter(small(), tmp_path / "none", base="x")
+def test_what_is_no_adapter(written, tmp_path):
+    weights = written / adapters.WEIGHTS_FILE
+    with pytest.raises(DataError, match="adapter_config.json"):
+        load_adapter_config(tmp_path)
+    weights.write_bytes(b"short")
+    with pytest.raises(DataError, match="safetensors"):
+        load_adapter_config(written)
+
+
+def test_a_model_with_an_adapter_in_its_folder_is_refused(checkpoint, written):
+    """transformers would add the adapter to the model, or to the base that it names."""
+    folder = checkpoint("llama")
+    for file in written.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    for path in (folder, written):
+        with pytest.raises(DataError, match=f"{path}.*adapter_config.json"):
+            models.load_config(path)

@@ -13,9 +13,8 @@ import safetensors.numpy
 
 from grre_jax import models
 from grre_jax.errors import DataError
-from grre_jax.models.checkpoints import adapters, config_fields
+from grre_jax.models.checkpoints import config_fields
 from grre_jax.models.checkpoints.family_table import FAMILIES, model_type
-from grre_jax.models.lora import LoraConfig
 
 from ..conftest import STORED, edit_tensors
 
@@ -37,10 +36,17 @@ VALUES = [None, True, -1, 1.5, math.inf, math.nan, 10**30, "x", [[1]], {"a": 1}]
 # Families with every kind of row.
 QUICK = ("gemma3", "qwen3_moe")
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-SIZES = dict(vocab_size=11, hidden_size=16, intermediate_size=12, num_hidden_layers=2)
-SIZES |= dict(
-    num_attention_heads=2, num_key_value_heads=1, head_dim=8, eos_token_id=3, bos_token_id=2
-)
+SIZES = {
+    "vocab_size": 11,
+    "hidden_size": 16,
+    "intermediate_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "eos_token_id": 3,
+    "bos_token_id": 2,
+}
 
 
 def fields_of(family):
@@ -90,11 +96,11 @@ def test_an_unknown_field_that_is_off_is_ignored_with_one_warning(tmp_path, capl
     values, file = base_of("qwen2"), tmp_path / "config.json"
     wanted = models.config_from_dict(values)
     off = dict(zip("abcdefg", [None, False, 0, 0.0, "", [], {}], strict=True))
-    assert models.config_from_dict(values | off, file) == wanted
-    assert models.config_from_dict(values | off, file) == wanted
+    for _ in range(2):
+        assert models.config_from_dict(values | off, file) == wanted
     (record,) = caplog.records
     assert record.levelname == "WARNING" and record.args == ("a, b, c, d, e, f, g",)
-    for value in (True, 1, 0.5, "x", [0], {"y": 0}):
+    for value in (True, 0.5, "x", [0], {"y": 0}):
         with pytest.raises(DataError, match="config.json: a:"):
             models.config_from_dict(values | {"a": value}, file)
 
@@ -103,98 +109,45 @@ def test_an_unknown_field_that_is_off_is_ignored_with_one_warning(tmp_path, capl
 # ------------------------------------------------------------
 
 
-def test_generation_config(checkpoint):
-    folder, name = checkpoint(), "generation_config.json"
+def test_generation_config_goes_before_config(checkpoint):
+    folder = checkpoint()
+    config, generation = folder / "config.json", folder / "generation_config.json"
 
     def read(values):
-        (folder / name).write_text(json.dumps(values))
+        generation.write_text(json.dumps(values))
         return models.load_config(folder)
 
     tokens = {"eos_token_id", "bos_token_id", "pad_token_id"}
-    assert walk(tokens, read, name)[1] == tokens
+    assert walk(tokens, read, generation.name)[1] == tokens
     # Defaults of generate(), which no run here takes.
     others = vars(transformers.GenerationConfig()).keys() - tokens
     for value in VALUES:
         assert read(dict.fromkeys(others, value)) == read({})
-
-
-def test_generation_config_goes_before_config(checkpoint):
-    folder = checkpoint()
-    config, generation = folder / "config.json", folder / "generation_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"bos_token_id": 1}))
     for fields, bos in (({}, 1), ({"bos_token_id": None}, 1), ({"bos_token_id": 2}, 2)):
-        generation.write_text(json.dumps(fields))
-        assert models.load_config(folder).bos_id == bos
-    generation.write_text(json.dumps({"eos_token_id": [7, 3]}))
-    assert models.load_config(folder).eos_ids == (7, 3)
-    generation.write_text(json.dumps({"eos_token_id": [1, 10**6]}))
-    with pytest.raises(DataError, match="eos_token_id"):
-        models.load_config(folder)
+        assert read(fields).bos_id == bos
+    assert read({"eos_token_id": [7, 3]}).eos_ids == (7, 3)
 
 
-def test_the_index(checkpoint):
+def test_the_index_names_files_beside_it(checkpoint):
     folder = checkpoint()
-    tensors = list(safetensors.numpy.load_file(folder / WEIGHTS))
+    tensors = safetensors.numpy.load_file(folder / WEIGHTS).keys()
     index, part = folder / INDEX, folder / "model-a.safetensors"
     (folder / WEIGHTS).rename(part)
-    weight_map = dict.fromkeys(tensors, part.name)
-    for value in VALUES:
-        index.write_text(json.dumps({"weight_map": value}))
+    (folder.parent / part.name).write_bytes(part.read_bytes())
+    files = ("config.json", "a\0.safetensors", f"../{part.name}", str(part))
+    for weight_map in (*VALUES, *(dict.fromkeys(tensors, file) for file in files)):
+        index.write_text(json.dumps({"weight_map": weight_map}))
         with pytest.raises(DataError, match="weight_map|tensor"):  # tensor: an empty object
             models.load(folder)
-    for file in ("../b.safetensors", "config.json", "a\0.safetensors"):
-        index.write_text(json.dumps({"weight_map": weight_map | {tensors[0]: file}}))
-        with pytest.raises(DataError, match="safetensors"):
-            models.load(folder)
-    (folder.parent / part.name).write_bytes(part.read_bytes())
-    for file in (f"../{part.name}", str(part)):
-        index.write_text(json.dumps({"weight_map": dict.fromkeys(tensors, file)}))
-        with pytest.raises(DataError, match="weight_map"):
-            models.load(folder)
+    weight_map = dict.fromkeys(tensors, part.name)
     index.write_text(json.dumps({"metadata": 1, "weight_map": weight_map, "other": [1]}))
     assert models.load(folder).config.vocab_size > 1
 
 
-LORA = LoraConfig(2, 3.0, ("q_proj",))
-
-
-@pytest.fixture
-def adapter(tmp_path):
-    heads = dict(num_layers=1, num_heads=2, num_kv_heads=2, head_dim=2)
-    shape = models.ModelConfig(vocab_size=9, hidden_size=4, intermediate_size=4, **heads)
-    return models.save_adapter(models.init(shape, lora=LORA), tmp_path / "adapter", base="base")
-
-
-@pytest.mark.parametrize("own", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_adapter_config(adapter, own):
-    """Fields that are known here, or also all of peft's own."""
-    file = adapter / "adapter_config.json"
-    values = json.loads(file.read_text())
-    fields = dict.fromkeys((*adapters.FIELDS, *adapters.UNSUPPORTED))
-    if own:
-        peft = pytest.importorskip("peft")
-        fields |= dict.fromkeys(field.name for field in dataclasses.fields(peft.LoraConfig))
-    harmless = adapters.HARMLESS
-    scales = {"r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern"}
-
-    def read(change):
-        file.write_text(json.dumps(values | change))
-        return adapters.load_adapter_config(adapter)
-
-    found, refused = walk(fields, read, file.name)
-    assert all(config == LORA for name in found.keys() - scales for config in found[name])
-    assert refused == set(fields) - set(harmless)
-
-
-# -- Broken folders
-# ------------------------------------------------------------
-
-
 BROKEN = {
     "a folder": lambda file: file.mkdir(),
-    "a link to nowhere": lambda file: file.symlink_to("nowhere"),
     "no text": lambda file: file.write_bytes(b"\xff\xfe\0"),
-    "nested": lambda file: file.write_bytes(b"[" * 100_000),
     "cut short": lambda file: file.write_bytes(STORED.joinpath("llama", WEIGHTS).read_bytes()[:-1]),
 }
 
@@ -209,26 +162,21 @@ def test_broken_files(checkpoint, name, fault):
         models.load(folder)
 
 
+UP, BIAS = "model.layers.1.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias"
+
+
 @pytest.mark.parametrize(
-    "change, message",
+    "name, change",
     [
-        (lambda tensor: tensor.astype(jax.numpy.float8_e4m3fn), "up_proj.weight"),
-        (lambda tensor: tensor + np.float32(1e30), "up_proj.*float16"),
+        (UP, lambda tensors: tensors.update({UP: tensors[UP].astype(jax.numpy.float8_e4m3fn)})),
+        ("up_proj", lambda tensors: tensors.update({UP: tensors[UP] + np.float32(1e30)})),
+        (UP, lambda tensors: tensors.update({UP: tensors[UP][1:]})),
+        (UP, lambda tensors: tensors.pop(UP)),
+        (BIAS, lambda tensors: tensors.update({BIAS: np.zeros(24, np.float32)})),
     ],
 )
-def test_tensors_that_cannot_be_taken(checkpoint, change, message):
-    folder, name = checkpoint("llama"), "model.layers.1.mlp.up_proj.weight"
-    edit_tensors(folder / WEIGHTS, lambda t: t.update({name: change(t[name])}))
-    with pytest.raises(DataError, match=message):
-        models.load(folder, dtype=np.float16)
-
-
-def test_a_folder_with_an_adapter_in_it(checkpoint, adapter):
-    """transformers would add the adapter to the model, or to the base that it names."""
+def test_tensors_that_do_not_fit_are_named(checkpoint, name, change):
     folder = checkpoint("llama")
-    for file in adapter.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    for load in (models.load, models.load_config):
-        for path in (folder, adapter):
-            with pytest.raises(DataError, match=f"{path}.*adapter_config.json"):
-                load(path)
+    edit_tensors(folder / WEIGHTS, change)
+    with pytest.raises(DataError, match=name):
+        models.load(folder, dtype=np.float16)

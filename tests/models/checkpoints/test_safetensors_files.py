@@ -16,7 +16,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("limit, count", [(1, 3), (60, 2), (1 << 20, 1)])
+@pytest.mark.parametrize("limit, count", [(60, 2), (1 << 20, 1)])
 def test_what_is_written_opens_with_the_library(tmp_path, limit, count):
     write_files(tmp_path, iter(VALUES.items()), limit)
     files = sorted(tmp_path.glob("*.safetensors"))
@@ -26,7 +26,6 @@ def test_what_is_written_opens_with_the_library(tmp_path, limit, count):
         tensors = safetensors.numpy.load_file(file)
         found |= tensors
         weight_map |= dict.fromkeys(tensors, file.name)
-        assert int.from_bytes(file.read_bytes()[:8], "little") % 8 == 0  # tensors begin aligned
     assert found.keys() == VALUES.keys()
     for name, value in VALUES.items():
         assert found[name].dtype == value.dtype

@@ -332,6 +332,11 @@ def covariance(term, skip_clipped, **numbers):
 
 # By name and variant; the first variant of an algorithm is its default.
 ROWS = {
+    # These have the advantage of their name.
+    **{
+        f"{name} default": row(name, reinforce)
+        for name in ("red_drop", "rloo", "opo", "gpg", "maxrl", "pass_at_k")
+    },
     **{
         f"topr {name}": row("sign", topr(level), "response", reward_threshold=0.0)
         for name, level in (("sequence", "W"), ("token", "rho"), ("normalized", "s"))
@@ -374,7 +379,6 @@ ROWS = {
     "opmd_logavgexp mean": row("log_mean_exp", damped, tau=1.0),
     "opmd_logavgexp leave_one_out": row("log_mean_exp_leave_one_out", damped, tau=0.01),
     "asymre default": row("asymre", reinforce, beta=0.1),
-    "red_drop default": row("red_drop", reinforce),
     "red_weight default": row(
         "group_mean", lambda r, o, b: weighted(r, np.exp(r.A / o.tau)), tau=1.0
     ),
@@ -457,13 +461,8 @@ ROWS = {
     "chord mix": row("group_std", chord(False), split=True, **CLIP, expert_weight=0.1),
     "chord phi": row("group_std", chord(True), split=True, **CLIP, expert_weight=0.1),
     "raft default": row("positive", reinforce, denominator="kept", reward_threshold=0.0),
-    "rloo default": row("rloo", reinforce),
     "reinforce_pp baseline": row("whitened", grpo, **CLIP),
     "reinforce_pp returns": row("whitened_returns", grpo, **CLIP),
-    "opo default": row("opo", reinforce),
-    "gpg default": row("gpg", reinforce),
-    "maxrl default": row("maxrl", reinforce),
-    "pass_at_k default": row("pass_at_k", reinforce),
     "dpo default": row(
         "group_mean",
         None,

@@ -13,11 +13,12 @@ docs/objectives-mapping.md explains them row by row.
 import json
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 from grre_jax import objectives
+
+from ..conftest import loss_and_gradient
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.parity]
 FOLDER = Path(__file__).parents[1] / "golden"
@@ -55,10 +56,7 @@ def test_loss_and_gradient_match_the_peer(case):
     if "of_rewards" in case:
         given["advantages"] = objectives.advantages(objective, INPUTS["rewards"], INPUTS["groups"])
     given |= {field: np.array(values) for field, values in case.get("batch", {}).items()}
-    batch = objectives.padded_batch(**given)
-    loss, slope = jax.value_and_grad(
-        lambda logprobs: objectives.policy_loss(objective, logprobs, batch)[0]
-    )(INPUTS["logprobs"])
+    loss, slope = loss_and_gradient(objective, INPUTS["logprobs"], **given)
     time = INPUTS["mask"].shape[1]
     expected = [row + [0.0] * (time - len(row)) for row in case["grad"]]
     np.testing.assert_allclose(slope, expected, rtol=0, atol=1e-6)

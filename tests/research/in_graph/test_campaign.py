@@ -1,6 +1,5 @@
 """Finished runs are kept, missing ones are done, and a killed study ends with the same numbers."""
 
-import json
 import os
 import signal
 import subprocess
@@ -11,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from grre_jax.config import Regime
-from grre_jax.errors import DataError, UsageError
-from research.entrants import strangers
+from grre_jax.errors import DataError
 from research.runs import Entry, Ledger, Run
 
 ENTRIES = (
@@ -27,15 +25,6 @@ def a_run(algorithm="a", seed=0, **fields):
     return Run(algorithm, seed=seed, **common | fields)
 
 
-def test_a_run_comes_back_from_the_file(tmp_path):
-    ledger, run = Ledger(tmp_path / "runs.jsonl"), a_run(stored=3)
-    ledger.add(run, {"accuracy": [0.25, None]})
-    again = Ledger(tmp_path / "runs.jsonl")
-    assert run in again and again[run] == {"accuracy": [0.25, None]} and a_run(seed=1) not in again
-    fields = json.loads((tmp_path / "runs.jsonl").read_text())["run"]
-    assert Run(**fields | {"regime": Regime(**fields["regime"])}) == run
-
-
 def test_a_line_cut_off_by_a_kill_is_done_again(tmp_path):
     path = tmp_path / "runs.jsonl"
     ledger = Ledger(path)
@@ -47,20 +36,6 @@ def test_a_line_cut_off_by_a_kill_is_done_again(tmp_path):
     path.write_bytes(b"{}\n" + whole)
     with pytest.raises(DataError, match="line 1"):
         Ledger(path)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "x.advantages.sum()",
-        "jax.lax.while_loop(lambda c: c.sum() < 3, lambda c: c * 2, x.logprobs)",
-    ],
-)
-def test_a_loss_that_cannot_be_learned_from_is_refused_before_any_run(tmp_path, body):
-    file = tmp_path / "own.py"
-    file.write_text(f"import jax\nimport jax.numpy as jnp\n\ndef wrong(x):\n    return {body}\n")
-    with pytest.raises(UsageError, match="--algorithm .*own.py:wrong"):
-        strangers((f"{file}:wrong",))
 
 
 STUDY = """

@@ -1,5 +1,4 @@
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -10,7 +9,7 @@ from grre_jax.sampling_params import SamplingParams
 
 from ..test_draws import exact
 
-DRAWS = 4_000
+UNIFORMS = np.random.default_rng(0).random((4000, 2), np.float32)
 
 
 def distribution_of(temperature, top_k, top_p, min_p):
@@ -18,23 +17,6 @@ def distribution_of(temperature, top_k, top_p, min_p):
 
 
 sample = jax.jit(SamplingDistribution.sample)
-
-
-@jax.jit
-def draw(distribution, logits):
-    """Tokens from one row of logits, with their scores."""
-    uniforms = jax.random.uniform(jax.random.key(0), (DRAWS, 2))
-    return distribution.sample(uniforms, jnp.broadcast_to(logits, (DRAWS, logits.size)))
-
-
-@jax.jit
-def log_prob(distribution, logits):
-    """The log-prob of every token by the threshold of the kept ones; -inf for the others."""
-    scaled = distribution.scaled(logits, logits.max(-1, keepdims=True))
-    kept = scaled >= distribution.keep_threshold(scaled)[..., None]
-    first = jnp.arange(scaled.shape[-1]) == scaled.argmax(-1, keepdims=True)
-    kept = jnp.where(distribution.greedy, first, kept)
-    return jax.nn.log_softmax(jnp.where(kept, scaled, -jnp.inf))
 
 
 # Numbers whose exponentials are told apart in float32, on a grid that makes ties, and tokens that
@@ -58,16 +40,13 @@ def test_the_composition_equals_numpy_and_is_what_is_drawn(
     logits[11] = 3.0
     numbers = temperature, top_k, top_p, min_p
     expected = exact(logits, *numbers)
-    scores = np.asarray(log_prob(distribution_of(*numbers), jnp.asarray(logits)))
-    np.testing.assert_array_equal(np.isfinite(scores), expected > 0)
-    np.testing.assert_allclose(np.exp(scores, dtype=np.float64), expected, atol=1e-6)
-    tokens, drawn = jax.device_get(draw(distribution_of(*numbers), logits))
-    assert (expected[tokens] > 0).all()
+    rows = np.broadcast_to(logits, (4000, 19))
+    tokens, scores = jax.device_get(sample(distribution_of(*numbers), UNIFORMS, rows))
+    np.testing.assert_allclose(scores["sampling"], np.log(expected[tokens]), atol=2e-6)
     assert (np.bincount(tokens, minlength=19)[expected > 0.01] > 0).all()
-    np.testing.assert_allclose(drawn["sampling"], scores[tokens], atol=2e-6)
 
 
-@pytest.mark.parametrize("numbers", [(1.0, 0, 1.0, 0.0), (0.0, 0, 1.0, 0.0), (0.7, 3, 0.9, 0.1)])
+@pytest.mark.parametrize("numbers", [(1.0, 0, 1.0, 0.0), (0.7, 3, 0.9, 0.1)])
 def test_a_token_that_cannot_be_drawn_is_not(numbers):
     """Nor one whose probability is below float32's range."""
     live = np.random.default_rng(0).random((30, 130)) < 0.05
@@ -79,9 +58,8 @@ def test_a_token_that_cannot_be_drawn_is_not(numbers):
     assert all(np.isfinite(x).all() for x in scores.values())
 
 
-@pytest.mark.parametrize("temperature", [1e-4, 1e-37])
-@pytest.mark.parametrize("numbers", [(0, 1.0, 0.0), (7, 0.9, 0.1)])
-def test_a_low_temperature_costs_no_digits(temperature, numbers):
+@pytest.mark.parametrize("numbers", [(1e-4, 0, 1.0, 0.0), (1e-37, 7, 0.9, 0.1)])
+def test_a_low_temperature_costs_no_digits(numbers):
     """The largest logit is taken off before the division: in float32, 80 / 1e-4 is known to 0.06
     nats.
     """
@@ -89,8 +67,8 @@ def test_a_low_temperature_costs_no_digits(temperature, numbers):
     logits = random.normal(scale=20, size=(64, 1000)).astype(np.float32)
     logits[:, :2] = logits.max(1, keepdims=True)  # a tie, which no temperature parts
     uniforms = random.random((64, 2)).astype(np.float32)
-    tokens, scores = sample(distribution_of(temperature, *numbers), uniforms, logits)
-    far = (logits.astype(float) - logits.max(1, keepdims=True)) / float(np.float32(temperature))
+    tokens, scores = sample(distribution_of(*numbers), uniforms, logits)
+    far = (logits.astype(float) - logits.max(1, keepdims=True)) / float(np.float32(numbers[0]))
     expected = (far - np.log(np.exp(far).sum(1, keepdims=True)))[np.arange(64), tokens]
     for name in ("behavior", "sampling"):
         np.testing.assert_allclose(scores[name], expected, atol=1e-6)
@@ -100,14 +78,10 @@ def test_a_low_temperature_costs_no_digits(temperature, numbers):
 def test_greedy_takes_the_argmax_and_has_no_ratio():
     """The first of those that are equal, as argmax does, whatever else is set."""
     random = np.random.default_rng(0)
-    logits = np.round(3 * random.normal(size=(50, 40))).astype(np.float32) / 3
+    logits = np.round(random.normal(size=(50, 40))).astype(np.float32)
     uniforms = random.random((50, 2), np.float32)
     tokens, scores = sample(distribution_of(0.0, 3, 0.5, 0.1), uniforms, logits)
-    assert ((logits == logits.max(-1, keepdims=True)).sum(-1) > 1).any()
     np.testing.assert_array_equal(tokens, logits.argmax(-1))
     assert not scores["sampling"].any() and not scores["behavior"].any()
-    np.testing.assert_allclose(
-        scores["policy"],
-        np.log(1 / np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)),
-        atol=1e-6,
-    )
+    expected = -np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1))
+    np.testing.assert_allclose(scores["policy"], expected, atol=1e-6)

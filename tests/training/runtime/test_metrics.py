@@ -47,3 +47,12 @@ def test_ages_become_a_mean_and_a_histogram_of_those_that_are_known():
     mean = {"staleness": 1.0, "staleness_0": 2, "staleness_2": 2}
     assert age_scalars(np.array([0, 0, 2, np.nan, 2])) == mean
     assert age_scalars(np.array([np.nan])) == {}
+
+
+def test_impossible_behaviour_log_probs_are_logged_once(caplog):
+    pending = DelayedMetrics(Mock(), time.monotonic())
+    for step, share in enumerate([0.0, 0.01, 0.875, 1.0], start=1):
+        pending.swap(step, metrics(0.5) | {"ratio_out_of_bounds": jnp.float32(share)})
+    pending.swap(4, None)
+    (record,) = caplog.records
+    assert record.args == (3, 87.5)
