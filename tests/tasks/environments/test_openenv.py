@@ -37,9 +37,12 @@ class Troubled(Game):
         self.hidden %= most
         return answer
     def step(self, action, **_):
-        if action.number == 99: time.sleep(2)
-        if action.number == 98: raise ValueError("broken")
-        if action.number == 97: os._exit(1)
+        if action.number == 99:
+            time.sleep(2)
+        if action.number == 98:
+            raise ValueError("broken")
+        if action.number == 97:
+            os._exit(1)
         return super().step(action)
 
 class Tools(MCPEnvironment):
@@ -51,12 +54,17 @@ class Tools(MCPEnvironment):
             "Doubles a number."
             return 2 * number
         super().__init__(server)
-    def reset(self, **_): return Observation()
-    def _step_impl(self, action, **_): raise ValueError("not a tool")
+    def reset(self, **_):
+        return Observation()
+    def _step_impl(self, action, **_):
+        raise ValueError("not a tool")
 
-def serve(app, port): uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="error")
+def serve(app, port):
+    uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="error")
+
 game, tools = sys.argv[1:]
-while os.fork(): os.wait()  # serves again when it has died
+while os.fork():
+    os.wait()  # serves again when it has died
 played = create_fastapi_app(Troubled, Guess, Answer, max_concurrent_envs=4)
 threading.Thread(target=serve, args=(played, game), daemon=True).start()
 serve(create_fastapi_app(Tools, CallToolAction, CallToolObservation), tools)
