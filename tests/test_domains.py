@@ -26,7 +26,6 @@ Words = Literal["", "slow", "fast"]
         (str | None, None, None),
         (Count | None, 3, 3),
         (tuple[Count, ...], [1, 2], (1, 2)),
-        (dict[str, Any], {"a": [1]}, {"a": [1]}),
         (dict[str, Share], {"a": 1}, {"a": 1.0}),
     ],
 )

@@ -230,8 +230,7 @@ def test_one_compilation_serves_steps_data_and_numbers(trainer, groups, make_gro
             losses.add(float(metrics["loss"]))
     assert sum("Compiling jit(train_step)" in record.getMessage() for record in caplog.records) == 1
     assert int(state.step) == 6 and len(losses) > 1
-    # The state is donated: no second copy of parameters and moments.
-    assert given["embed"].is_deleted()
+    assert given["embed"].is_deleted()  # the state is donated: no second copy
 
 
 def test_a_step_moves_along_the_gradient_and_measures_its_data(trainer, parts, groups, compute):
@@ -249,6 +248,8 @@ def test_a_step_moves_along_the_gradient_and_measures_its_data(trainer, parts, g
         "response_length": masked / len(rewards),
         "zero_variance_groups": 1 / 4,
         "grad_norm": float(optax.global_norm(gradient)),
+        # Three micro-batches of five have tokens.
+        "packing_efficiency": np.mean(batch.segment_ids > 0) * 5 / 3,
     }
     assert {name: float(metrics[name]) for name in expected} == pytest.approx(expected, rel=1e-4)
     share = float(metrics["effective_sample_size_responses"])
