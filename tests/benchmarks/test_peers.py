@@ -1,6 +1,4 @@
-"""The comparison with other libraries: its data, its arithmetic with workers that only pretend,
-and the real worker of this one.
-"""
+"""The comparison with other libraries: its data, and its arithmetic with workers that only pretend."""
 
 import numpy as np
 import pytest
@@ -67,17 +65,3 @@ def test_peers_pad_the_groups_of_ours(peers, imported, tmp_path):
     lengths = work.lengths().reshape(-1)
     shaped = objectives.shape_data(objectives.algorithm("grpo"), rewards, ids, lengths=lengths)
     np.testing.assert_allclose(padded.advantages, shaped.advantages, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_the_worker_of_ours_answers_through_the_protocol(peers, measured):
-    options = ("--workloads", "tiny", "--only", "ours", "--repeats", "2", "--seconds", "0.01")
-    _, result = measured("peers.py", *options)
-    (record,) = result["results"]
-    work = peers.WORKLOADS["tiny"]
-    assert (record["workload"], record["name"]) == ("tiny", "ours")
-    once = work.tokens() - work.groups * (work.samples - 1) * work.prompt_tokens
-    assert record["tokens"] == work.tokens()
-    assert record["live_tokens"] == once  # packed: nothing twice, nothing left out
-    assert record["ratio"]["median"] == 1
-    assert 0 < record["step_seconds"]["low"] <= record["step_seconds"]["high"]

@@ -40,11 +40,11 @@ def free_address() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
-def members(what, *, first=0, present=2, timeout=60):
+def members(what, *, present=2, timeout=60):
     """Exit statuses and errors of as many of two processes, which join and then do `what`."""
     address = free_address()
     started = []
-    for number in range(first, first + present):
+    for number in range(present):
         words = map(str, (address, 2, number, what, timeout))
         process = subprocess.Popen(
             [sys.executable, "-c", MEMBER, *words],
@@ -84,9 +84,8 @@ def test_a_process_that_fails_says_why_and_the_other_ends_too(what, statuses, la
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_process_that_never_comes_is_said(first):
-    (status,), (errors,) = members("both", first=first, present=1, timeout=2)
+def test_a_process_that_never_comes_is_said():
+    (status,), (errors,) = members("both", present=1, timeout=2)
     assert status == 1
     assert errors.splitlines()[-1].startswith("grre: the processes did not find each other")
 

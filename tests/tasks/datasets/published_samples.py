@@ -8,32 +8,8 @@ from pathlib import Path
 import pyarrow
 from pyarrow import parquet
 
+SUBJECTS = ("algebra", "geometry")
 SPLITS = (("train", range(6)), ("test", range(10, 13)))
-MATH = r"""{
-    "problem": "Write half of $NUMBER$ as a fraction.",
-    "level": "Level 1",
-    "type": "Algebra",
-    "solution": "It is $\\boxed{\\frac{NUMBER}{2}}$."
-}"""
-GURU = r"""{
-    "data_source": "math__combined_54.4k",
-    "prompt": [
-        {"role": "user", "content": "Find $NUMBER$. Output the final answer within \\boxed{}."}
-    ],
-    "ability": "math",
-    "apply_chat_template": true,
-    "reward_model": {"ground_truth": "NUMBER", "style": "rule"},
-    "extra_info": {"index": NUMBER, "split": "train"}
-}"""
-TOOLACE = r"""{
-    "system": "You may call these functions: [{\"name\": \"Get Tides\", \"parameters\": {\"type\": \"dict\", \"properties\": {\"port\": {\"type\": \"string\"}}}}]. Write calls as [name(argument=value)] and nothing else.",
-    "conversations": [
-        {"from": "user", "value": "When is high water in port NUMBER?"},
-        {"from": "assistant", "value": "[Get Tides(port=\"NUMBER\")]"},
-        {"from": "tool", "value": "[{\"name\": \"Get Tides\", \"results\": {\"high\": \"NUMBER:00\"}}]"},
-        {"from": "assistant", "value": "High water is at NUMBER:00."}
-    ]
-}"""
 
 
 def gsm8k(folder: Path) -> Path:
@@ -52,25 +28,72 @@ def gsm8k(folder: Path) -> Path:
     return folder
 
 
+def math_record(number: int) -> dict:
+    subject = SUBJECTS[number % 2]
+    return {
+        "problem": f"What is $\\frac{{{number}}}{{2}}+1$?",
+        "level": f"Level {number % 5 + 1}",
+        "type": subject.title(),
+        "solution": f"Adding, $\\frac{{{number}}}{{2}}+1=\\boxed{{\\frac{{{number + 2}}}{{2}}}}$.",
+    }
+
+
 def math_folders(folder: Path) -> Path:
     """The authors' form: train/algebra/0.json."""
     for split, numbers in SPLITS:
         for number in numbers:
-            file = _file(folder / split / "algebra" / f"{number}.json")
-            file.write_text(MATH.replace("NUMBER", str(number)))
+            _file(folder / split / SUBJECTS[number % 2] / f"{number}.json").write_text(
+                json.dumps(math_record(number))
+            )
     return folder
 
 
 def guru(folder: Path, count: int = 8) -> Path:
     """train/math__combined_54.4k.parquet."""
-    rows = [json.loads(GURU.replace("NUMBER", str(number))) for number in range(count)]
+    rows = [
+        {
+            "data_source": "math__combined_54.4k",
+            "prompt": [
+                {
+                    "role": "user",
+                    "content": f"Find ${n}^2$. Please output the final answer within \\boxed{{}}.",
+                }
+            ],
+            "ability": "math",
+            "apply_chat_template": True,
+            "reward_model": {"ground_truth": str(n * n), "style": "rule"},
+            "extra_info": {"index": n, "split": "train"},
+        }
+        for n in range(count)
+    ]
     path = _file(folder / "train" / "math__combined_54.4k.parquet")
     parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     return path
 
 
 def toolace_record(number: int) -> dict:
-    return json.loads(TOOLACE.replace("NUMBER", str(number)))
+    tools = [
+        {
+            "name": "Get Tides",
+            "description": "Tides of a port",
+            "parameters": {"type": "dict", "properties": {"port": {"type": "string"}}},
+        }
+    ]
+    return {
+        "system": (
+            f"You may call these functions: {json.dumps(tools)}. Write calls as"
+            " [name(argument=value)] and nothing else."
+        ),
+        "conversations": [
+            {"from": "user", "value": f"When is high water in port {number}?"},
+            {"from": "assistant", "value": f'[Get Tides(port="{number}")]'},
+            {
+                "from": "tool",
+                "value": json.dumps([{"name": "Get Tides", "results": {"high": f"{number}:00"}}]),
+            },
+            {"from": "assistant", "value": f"High water is at {number}:00."},
+        ],
+    }
 
 
 def toolace(folder: Path, count: int = 8) -> Path:
