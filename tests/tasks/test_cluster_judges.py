@@ -16,6 +16,7 @@ from ..run_processes import children
 pytest.importorskip("ray", reason="needs the extra cluster")
 
 TASK = """
+import os
 import time
 from grre_jax.tasks import Verdict
 from grre_jax.tasks.datasets.arithmetic import Arithmetic
@@ -23,6 +24,12 @@ from grre_jax.tasks.datasets.arithmetic import Arithmetic
 class Length(Arithmetic):
     def verify(self, question, completion):
         time.sleep(0.02)
+        if completion == "hang":
+            time.sleep(60)
+        if completion == "raise":
+            raise ValueError("wrong")
+        if completion == "exit":
+            os._exit(3)
         return Verdict(float(len(completion)))
 
 def build(seed):
