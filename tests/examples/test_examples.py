@@ -49,7 +49,7 @@ def test_every_example_is_run():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["grpo", "clipped_reinforce", "offline"])
+@pytest.mark.parametrize("name", ["grpo", "clipped_reinforce"])
 def test_the_policy_of_an_example_is_updated(run, name):
     found, output = run(name)
     assert re.search(r"accuracy before: [\d.]+%[\s\S]*accuracy after: [\d.]+%", output)
@@ -65,6 +65,12 @@ def test_a_reward_of_ones_own(run, chat_model, tmp_path):  # noqa: F811
     )
     assert found["run"].folder == tmp_path / "run" and found["run"].accuracy is not None
     assert re.search(r"accuracy [\d.]+ before, [\d.]+ after", output)
+
+
+@pytest.mark.slow
+def test_stored_completions_are_trained_on(run):
+    found, output = run("offline", "--algorithm", "red_weight")
+    assert "accuracy after" in output and len(found["reader"]) == 8
 
 
 def test_an_environment_is_a_process_of_its_own():
