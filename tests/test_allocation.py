@@ -12,11 +12,13 @@ from grre_jax.allocation import keep_freed_memory
 kept = keep_freed_memory() if sys.argv[1] == "keep" else None
 import ctypes, resource
 libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
 libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
 def use():
-    block = libc.malloc(64 << 20)
-    libc.memset(block, 1, 64 << 20)
+    block = libc.malloc(3 << 30)  # more than the trim threshold's largest number
+    libc.memset(block, 1, 128 << 20)
     libc.free(block)
 use()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

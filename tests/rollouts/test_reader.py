@@ -32,7 +32,7 @@ def test_groups_by_position_and_policy_version(folder, make_group):
     reader = rollouts.read(folder)
     assert reader.at(3) == make_group(3, version=9)
     assert reader.at(3, policy_version=0) == make_group(3, version=0)
-    with pytest.raises(DataError, match="version 1 at position 40"):
+    with pytest.raises(DataError):
         reader.at(40, 1)
     rollouts.write(folder, [make_group(-1, version=-1)], writer="imported")
     assert reader.refresh() == 1 and reader.find(-1) is None

@@ -104,7 +104,8 @@ def test_logprobs_equal_the_training_forward_pass_and_ids_without_text_are_never
 def test_completions_end_with_a_kept_and_scored_eos_or_at_the_limit(draw):
     got = draw()
     steps = np.arange(SHAPE["max_new_tokens"]) - got.lengths[..., None]
-    live, stopped = steps < 0, got.finish_reasons == sampling.FINISH_STOP
+    live = steps < 0
+    stopped = got.finish_reasons == sampling.FINISH_STOP
     assert {*got.finish_reasons.flat} == {sampling.FINISH_STOP, sampling.FINISH_LENGTH}
     assert (got.lengths[~stopped] == SHAPE["max_new_tokens"]).all()
     # The one EOS token is the last.

@@ -94,7 +94,8 @@ def test_every_turn_is_answered_and_the_first_limit_reached_is_the_reason(model)
     check_rescored(model, found)
     reasons, sizes = set(), set()
     for t in found.values():
-        length, end = 0, 0
+        length = 0
+        end = 0
         for number, turn in enumerate(t.turns):
             said = t.tokens[turn.start : turn.end].tolist()
             assert turn.start == end + length and t.mask[turn.start : turn.end].all()

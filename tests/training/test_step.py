@@ -210,7 +210,7 @@ def trainer(parts):
 
 
 def test_one_compilation_serves_steps_data_and_numbers(trainer, groups, make_group, caplog):
-    """And data shaping draws anew each step, be it of the same data, parameters and key."""
+    """Data shaping draws anew in each step, also of the same data, parameters and key."""
     step, start = trainer
     state = start()
     given = state.params

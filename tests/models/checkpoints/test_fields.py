@@ -111,7 +111,8 @@ def test_an_unknown_field_that_is_off_is_ignored_with_one_warning(tmp_path, capl
 
 def test_generation_config_goes_before_config(checkpoint):
     folder = checkpoint()
-    config, generation = folder / "config.json", folder / "generation_config.json"
+    config = folder / "config.json"
+    generation = folder / "generation_config.json"
 
     def read(values):
         generation.write_text(json.dumps(values))

@@ -52,7 +52,8 @@ def check_finite(gradient, objective, case, **layout):
     assert not slope[~case.live].any()
     # Whether no weight is an exponential of a reward or of a whole response's log-ratio; float32
     # rounds the edge itself.
-    term, weight = objective.term.name, objective.weight.name
+    term = objective.term.name
+    weight = objective.weight.name
     unlimited = objective.level.name == "token" and weight != "exponential"
     if unlimited and term != "geometric_mean" and slope.dtype == np.float64:
         assert metrics["limited_fraction"] == 0

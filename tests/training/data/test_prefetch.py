@@ -27,7 +27,7 @@ def test_what_is_ready_is_prepared_by_the_thread_and_handed_out_for_its_step():
         with pytest.raises(OSError, match="step 5"):
             ahead.take(5)
         ahead.begin(5)
-        assert ahead.take(7) == 70  # nobody asked for step 5
+        assert ahead.take(7) == 70  # step 5 is not taken
         ahead.begin(8)
         ahead.begin(9)
         assert ahead.take(8) == 80  # prepared again: what was begun is forgotten
