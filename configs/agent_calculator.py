@@ -4,7 +4,7 @@ A warm start shows how the calculator is called, and in four of five demonstrati
 that is given at once. Rewards then teach to call it. The sampler's weights are refreshed every 20
 steps only.
 
-Command:
+Command, in this repository's folder:
     grre train configs/agent_calculator.py
 Hardware:
     2 CPU cores, float32.
@@ -22,7 +22,9 @@ def config() -> c.Config:
     """Returns the configuration."""
     return c.Config(
         name="agent_calculator",
-        task=c.TaskConfig("calculator", {"operands": 3, "digits": 1, "flaw": 0.8}),
+        task=c.TaskConfig(
+            "examples/calculator.py:Calculator", {"operands": 3, "digits": 1, "flaw": 0.8}
+        ),
         objective=c.ObjectiveConfig("rec_oneside_nois", {"epsilon_low": 0.6, "epsilon_high": 2.0}),
         regime=c.Regime(sync_interval=20),
         sampling=c.SamplingConfig(

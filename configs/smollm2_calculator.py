@@ -5,7 +5,7 @@ a system message declares the calculator. A short warm start shows how it is cal
 five demonstrations a wrong answer that is given at once. Rewards then teach to call it. The
 sampler's weights are refreshed every 4 steps only.
 
-Commands:
+Commands, in this repository's folder:
     grre fetch HuggingFaceTB/SmolLM2-135M-Instruct --output models/smollm2-135m
     grre train configs/smollm2_calculator.py
 Hardware:
@@ -27,7 +27,7 @@ def config() -> c.Config:
         name="smollm2_calculator",
         model=c.ModelSource(path="models/smollm2-135m", tools="system"),
         task=c.TaskConfig(
-            "calculator",
+            "examples/calculator.py:Calculator",
             {
                 "operands": 2,
                 "digits": 2,

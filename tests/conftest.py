@@ -41,6 +41,8 @@ install_import_hook(
     "array_checks.check_arrays",
 )
 
+CALCULATOR = f"{pathlib.Path(__file__).parents[1] / 'examples' / 'calculator.py'}:Calculator"
+
 # Examples are judged by what they show, never by how long the machine took to make or run them.
 hypothesis.settings.register_profile(
     "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]

@@ -42,7 +42,6 @@ from grre_jax.errors import UsageError, raised_in
 # Imported when asked for, so that naming the tasks costs nothing.
 _BUILT_IN = {
     "arithmetic": "grre_jax.tasks.datasets.arithmetic:Arithmetic",
-    "calculator": "grre_jax.tasks.environments.calculator:Calculator",
     "chat_arithmetic": "grre_jax.tasks.datasets.chat_arithmetic:ChatArithmetic",
     "gymnasium": "grre_jax.tasks.environments.gymnasium:Gymnasium",
     "gsm8k": "grre_jax.tasks.datasets.gsm8k:GSM8K",
@@ -51,7 +50,6 @@ _BUILT_IN = {
     "openenv": "grre_jax.tasks.environments.openenv:OpenEnv",
     "questions": "grre_jax.tasks.datasets.questions:Questions",
     "reasoning_gym": "grre_jax.tasks.datasets.reasoning_gym:ReasoningGym",
-    "textarena": "grre_jax.tasks.environments.gymnasium:TextArena",
     "toolace": "grre_jax.tasks.datasets.toolace:ToolACE",
     "verifiers": "grre_jax.tasks.environments.verifiers:Verifiers",
 }

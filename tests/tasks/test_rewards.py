@@ -12,6 +12,8 @@ from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.judging import InProcess
 from grre_jax.tasks.pool import make_judge
 
+from ..conftest import CALCULATOR
+
 QUESTION = Question("q", "2+3", "5")
 NAN = pytest.approx(np.nan, nan_ok=True)
 FUNCTIONS = """
@@ -100,4 +102,4 @@ def test_what_is_not_a_reward_function_is_refused(file, named):
     with pytest.raises(UsageError):
         rewarded(*named.format(file=file).split())
     with pytest.raises(UsageError):  # which gives its own rewards
-        rewards.with_rewards(tasks.build("calculator"), [f"{file}:score"])
+        rewards.with_rewards(tasks.build(CALCULATOR), [f"{file}:score"])

@@ -6,6 +6,7 @@ import pytest
 
 from grre_jax import tasks
 
+from ...conftest import CALCULATOR
 from . import published_samples
 
 
@@ -36,8 +37,8 @@ def names_of(questions):
     ("name", "options"),
     [
         ("arithmetic", {"operands": 2}),
-        ("calculator", {}),
-        ("calculator", {"operands": 2, "digits": 1}),
+        (CALCULATOR, {}),
+        (CALCULATOR, {"operands": 2, "digits": 1}),
         ("chat_arithmetic", {}),
         ("reasoning_gym", {"size": 200}),
         ("questions", {}),

@@ -9,14 +9,9 @@ from grre_jax import tasks
 from .playing import program
 
 
-@pytest.mark.parametrize(
-    ("heading", "package", "shown"),
-    [("Five ways in", "gymnasium", "\n95\n"), ("TextArena", "textarena", "between 1 and 8")],
-)
-def test_a_trajectory_is_played_by_hand(capsys, heading, package, shown):
-    pytest.importorskip(package, reason=f"extra {package}")
-    exec(program(heading), {})
-    assert shown in capsys.readouterr().out
+def test_a_trajectory_is_played_by_hand(capsys):
+    exec(program("Four ways in"), {})
+    assert "\n95\n" in capsys.readouterr().out
 
 
 def test_the_gymnasium_environment_is_made(tmp_path):

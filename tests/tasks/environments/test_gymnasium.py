@@ -1,7 +1,8 @@
-"""Environments of Gymnasium's interface, by hand and of the package, and games of TextArena."""
+"""Environments of Gymnasium's interface, by hand, of the package, and games of TextArena."""
 
 import random
 import sys
+from pathlib import Path
 
 import gymnasium
 import pytest
@@ -68,9 +69,9 @@ def test_worlds_differ_by_question_and_seed(world):
 def test_what_is_no_world_of_text_is_refused(world, monkeypatch):
     with pytest.raises(UsageError, match="^env: .*TypeError"):
         tasks.build("gymnasium", env=world.replace("Corridor", "Numbers"))
-    monkeypatch.setitem(sys.modules, "textarena", None)
-    with pytest.raises(UsageError, match="install.*textarena"):
-        tasks.build("textarena", env="Maze-v0")
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(UsageError, match="^env: .*gymnasium"):
+        tasks.build("gymnasium", env="Maze-v0")
 
 
 def test_registered_worlds_are_found_by_name(world, tmp_path, monkeypatch):
@@ -89,20 +90,22 @@ def test_registered_worlds_are_found_by_name(world, tmp_path, monkeypatch):
     del gymnasium.registry["Corridor-v0"]
 
 
-def test_a_game_of_textarena_is_won():
+def arena(game, **arguments):
     pytest.importorskip("textarena", reason="extra textarena")
-    task = tasks.build("textarena", env="GuessTheNumber-v0", arguments={"max_number": 8})
+    file = Path(__file__).parents[3] / "examples" / "textarena.py"
+    return tasks.build("gymnasium", env=f"{file}:make", arguments={"game": game, **arguments})
+
+
+def test_a_game_of_textarena_is_won():
+    task = arena("GuessTheNumber-v0", max_number=8)
     _, replies = play(task, task.question(0), [f"I say [{n}]." for n in range(8, 0, -1)], 3)
     *on, last = replies
     assert {(r.observation, r.reward) for r in on} == {("The target number is lower.", 0.0)}
     assert last.done and last.reward == 1.0
-    with pytest.raises(UsageError, match="TicTacToe-v0"):
-        tasks.build("textarena", env="TicTacToe-v0")  # for two
 
 
 def test_games_of_textarena_do_not_draw_from_each_other():
-    pytest.importorskip("textarena", reason="extra textarena")
-    task = tasks.build("textarena", env="2048-v0")
+    task = arena("2048-v0")
     question, moves = task.question(0), [f"[{way}]" for way in ("left", "up", "right", "down") * 3]
     _, alone = play(task, question, moves)
     runner = InProcessEnvironments(task)

@@ -6,7 +6,6 @@ import pytest
 
 from grre_jax import tasks
 from grre_jax.tasks import Question
-from grre_jax.tasks.environments.calculator import CALCULATE
 from grre_jax.tasks.environments.environment import fingerprint
 from grre_jax.tasks.environments.runner import (
     EnvironmentPool,
@@ -18,6 +17,7 @@ from grre_jax.tasks.environments.runner import (
 )
 from grre_jax.tasks.pool import TaskSpec
 
+from ...conftest import CALCULATOR
 from .playing import play
 
 TASK = r"""
@@ -129,11 +129,11 @@ def test_an_environment_that_does_something_else_again_is_lost(made):
 
 
 def test_the_calculator_works_the_numbers_of_every_question():
-    task = tasks.build("calculator", operands=6, digits=4, tools=True)
+    task = tasks.build(CALCULATOR, operands=6, digits=4, tools=True)
     text = "*".join(["9999"] * 6)
     question = Question(f"calculator/{text}", text, str(9999**6))
     turns = task.demonstration(question, 0)
     opening, replies = play(InProcessEnvironments(task), question, turns)
-    assert opening.tools == [CALCULATE]
+    assert [tool["function"]["name"] for tool in opening.tools] == ["calculate"]
     assert [reply.called for reply in replies] == [True] * 5 + [False]
     assert replies[-2].observation == question.answer and replies[-1].reward == 1

@@ -11,7 +11,7 @@ from . import cases
 
 NEEDS = {"math": "math_verify", "guru_math": "math_verify", "reasoning_gym": "reasoning_gym"}
 # Without a verifier of their own, or (questions) compared as they stand.
-WORLDS = ("calculator", "gymnasium", "openenv", "questions", "textarena", "verifiers")
+WORLDS = ("gymnasium", "openenv", "questions", "verifiers")
 ROWS = cases.rows()
 KINDS = sorted({row["kind"] for row in ROWS})
 

@@ -16,6 +16,7 @@ from grre_jax.tasks import cluster_judges
 from grre_jax.tasks.rewards import TaskSpec
 from grre_jax.training import loop
 
+from ...conftest import CALCULATOR
 from ...groups import text_group
 from ...run_processes import (
     bits,
@@ -144,7 +145,7 @@ def test_a_call_that_takes_far_too_long_is_sampled_by_another_explorer(make_conf
 
 @pytest.mark.slow
 def test_trajectories_with_judges_are_those_of_the_learner(make_config, tmp_path, local):
-    words = "--task.name calculator --task.options.operands 2 --task.options.digits 1"
+    words = f"--task.name {CALCULATOR} --task.options.operands 2 --task.options.digits 1"
     words += " --sampling.max_new_tokens 12 --sampling.max_turns 3 --sampling.max_turn_tokens 5"
     words += " --training.steps 4 --evaluation.questions 0"
     alone = loop.train(make_config(tmp_path / "alone", words))

@@ -9,9 +9,10 @@ import pytest
 from grre_jax import rollouts, sampling, tasks
 from grre_jax.tasks import CharTokenizer, Question
 from grre_jax.tasks.environments import Step
-from grre_jax.tasks.environments.calculator import Calculation
 from grre_jax.tasks.environments.runner import InProcessEnvironments
 from grre_jax.training.actors.trajectories import Play, environment_seed
+
+from ...conftest import CALCULATOR
 
 QUESTION = Question("calculator/37+58*19", "37+58*19", "1805")
 
@@ -58,7 +59,7 @@ def played(task, position, scripts, question=QUESTION, limit=99, runner=None, en
 
 
 def test_a_group_of_trajectories_of_different_lengths():
-    task = tasks.build("calculator")
+    task = tasks.build(CALCULATOR)
     right, wrong, cut = ["37+58=", "95*19=", "1805"], ["1805="], ["7", "8"]
     made = played(task, 5, [right, wrong, cut])
     assert made.prompt == "37+58*19"
@@ -79,13 +80,14 @@ def test_a_group_of_trajectories_of_different_lengths():
 
 
 def test_components_are_those_of_the_last_turn():
-    class Scored(Calculation):
+    task = tasks.build(CALCULATOR)
+
+    class Scored(type(task.environment())):
         def step(self, action):
             step = super().step(action)
             parts = {"right": step.reward, "short": None} if step.done else None
             return step._replace(components=parts)
 
-    task = tasks.build("calculator")
     task.environment = lambda: Scored(None)
     made = played(task, 0, [["37+58=", "95*19=", "1805"], ["1"], ["1+1="]])
     np.testing.assert_array_equal(made.components["right"], [1.0, 0.0, np.nan])
@@ -93,7 +95,7 @@ def test_components_are_those_of_the_last_turn():
 
 
 def test_a_demonstration_is_the_trajectory_of_its_turns():
-    task = tasks.build("calculator", flaw=0.5)
+    task = tasks.build(CALCULATOR, flaw=0.5)
     play = Play(task, task.tokenizer, InProcessEnvironments(task), 3, 1)
     for position in range(20):
         question = task.question(position)

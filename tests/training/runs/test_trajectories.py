@@ -12,13 +12,14 @@ from grre_jax import rollouts
 from grre_jax.cli.entry import main
 from grre_jax.errors import UsageError
 from grre_jax.tasks.environments import Step
-from grre_jax.tasks.environments.calculator import Calculator
 from grre_jax.tasks.environments.runner import InProcessEnvironments
+from grre_jax.tasks.task import load_function
 from grre_jax.training import build, policies
 from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.config.overrides import override
 from grre_jax.training.loop import train
 
+from ...conftest import CALCULATOR
 from ...run_processes import bits, first_state, groups, log
 
 pytestmark = pytest.mark.usefixtures("no_reports")
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("no_reports")
 
 @pytest.fixture(scope="module")
 def config(make_config, tmp_path_factory):
-    words = "--task.name calculator --task.options.operands 2 --task.options.digits 1"
+    words = f"--task.name {CALCULATOR} --task.options.operands 2 --task.options.digits 1"
     words += " --task.options.flaw 0.5 --sampling.max_new_tokens 12 --sampling.max_turns 3"
     words += " --sampling.max_turn_tokens 5 --regime.sync_interval 2 --training.steps 4"
     words += " --evaluation.every 2 --evaluation.questions 4 --checkpoint.every 2"
@@ -69,7 +70,7 @@ def test_a_run_that_goes_on_has_the_same_trajectories(config, run, tmp_path):
     assert (log(again), bits(again)) == (log(run), bits(run))
 
 
-class Counted(Calculator):
+class Counted(load_function(CALCULATOR)):
     """Counts the environments that are open at once; no trajectory ends before its limits."""
 
     most_environments = 3
@@ -105,5 +106,5 @@ def test_what_cannot_be_done_with_trajectories_is_named(config, run, capsys):
     with pytest.raises(UsageError, match="sampling.record_routes"):
         train(other)
     folders = [str(run / "rollouts"), "--output", str(run / "judged")]
-    assert main(["rollouts", "reverify", *folders, "--task", "calculator"]) != 0
+    assert main(["rollouts", "reverify", *folders, "--task", CALCULATOR]) != 0
     assert "--task" in capsys.readouterr().err
