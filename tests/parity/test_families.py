@@ -104,8 +104,11 @@ class Draw:
 
     def experts(self):
         count = self.one(3, 6)
-        chosen = {"num_experts_per_tok": self.one(1, 2), "norm_topk_prob": self.one(False, True)}
+        chosen = {"num_experts_per_tok": self.one(1, 2)}
         return chosen | {"num_experts": count, "num_local_experts": count}
+
+    def normalised(self):
+        return {"norm_topk_prob": self.one(False, True)}
 
     def width(self):
         return {"moe_intermediate_size": self.one(22, 36)}
@@ -133,8 +136,8 @@ DRAWN = {
     "smollm3": "bias smollm3",
     "helium": "bias",
     "ernie4_5": "scaling",
-    "qwen3_moe": "bias experts width scaling",
-    "olmoe": "bias experts scaling",
+    "qwen3_moe": "bias experts normalised width scaling",
+    "olmoe": "bias experts normalised scaling",
     "mixtral": "experts window",
 }
 
