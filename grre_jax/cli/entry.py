@@ -143,27 +143,27 @@ def compile_(
     words: list[str],
     *,
     topology: str | None = None,
-    program: Literal["step", "sampler", "evaluation"] | None = None,
+    program: Literal["step", "sampler"] | None = None,
     json_: bool = False,
 ) -> int:
     """Show memory and collectives on a TPU slice, without one.
 
-    Compiles the train step and the calls of the sampler, and prints memory, collectives, FLOPs and
-    the compiler's cycles. Fields are overridden as for train. Status 1 if something does not fit.
+    Compiles the train step and the calls of the sampler, and prints memory, collectives and the
+    compiler's cycles. Fields are overridden as for train. Status 1 if something does not fit.
 
     Args:
         config: a Python file with config() -> grre_jax.config.Config.
         topology: generation and sizes of a slice, v5e:16x16 or v5p:4x4x4; this machine's devices if
             not given.
-        program: only this one; all programs of the run if not given.
+        program: only this one; both if not given.
         json_: print one JSON object.
     """
     import dataclasses
 
     from grre_jax.planner import compile as compiler
 
-    programs = (program.replace("step", "train step"),) if program else ()
-    result = compiler.compile_run(configured(config, words), topology, programs=programs)
+    name = "train step" if program == "step" else program
+    result = compiler.compile_run(configured(config, words), topology, name)
     if json_:
         print(json.dumps(dataclasses.asdict(result), indent=2))
     else:

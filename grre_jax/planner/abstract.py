@@ -67,18 +67,14 @@ class AbstractRun:
             self.state, self.batch, self.objective, temperature, key, reference, self.frozen
         )
 
-    def shape_of(self, call: Call) -> Shape:
-        """Returns the shape that a run's programs of the call are compiled for."""
-        dtype, compute = build.dtypes(self.config.model)
-        return call.shape(parallel.row_devices(self.mesh), str(compute or dtype))
-
     def lower_call(self, call: Call) -> jax.stages.Lowered:
         """Returns a whole call of the sampler as one program, lowered for the mesh.
 
         Prompts are sharded over data and fsdp, as in a run. A run splits the call into several
         programs, of the same shapes except for the number of steps.
         """
-        shape = self.shape_of(call)
+        dtype, compute = build.dtypes(self.config.model)
+        shape = call.shape(parallel.row_devices(self.mesh), str(compute or dtype))
         settings = call.settings
         lead = (call.fills(shape), shape.shards, shape.prefill_batch)
         shape = dataclasses.replace(shape, steps=call.waves(shape) * settings.max_new_tokens)

@@ -78,20 +78,18 @@ def test_a_slice_of_tpus():
     for report in found.programs:
         assert report.fits and 0 < report.memory["total"] < found.capacity
         assert report.least_seconds == report.cycles / 1.5e9 > 0
-        assert {tuple(entry["axes"]) for entry in report.collectives} == {("fsdp",)}
+        assert all(entry["bytes"] > 0 for entry in report.collectives.values())
         assert not report.unbounded_loops
 
 
 def test_one_layer_of_the_embedded_default_on_this_machine(default, capsys):
-    words = ["--json", "--evaluation.questions", "0"]
-    assert entry.main(["compile", default, *ONE, *words]) == 0
+    assert entry.main(["compile", default, *ONE, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["capacity"] == device_bytes() and found["parameters"] == 54_528
     step, sampler = found["programs"]
     assert (step["program"], sampler["program"]) == ("train step", "sampler")
-    assert sampler["call"] == {"prompts": 16, "samples": 8, "rows": 128, "refilled": False}
     for program in found["programs"]:
-        assert program["fits"] and program["collectives"] == []
+        assert program["fits"] and program["collectives"] == {}
         memory = program["memory"]
         parts = ("arguments", "outputs", "temporaries", "code")
         assert memory["total"] == sum(memory[part] for part in parts) - memory["aliased"]
