@@ -120,9 +120,7 @@ def train(
     return processes.run(work)
 
 
-def explain(
-    config: str, words: list[str], *, steps: int | None = None, json_: bool = False
-) -> None:
+def explain(config: str, words: list[str]) -> None:
     """Show the policy versions and the data of each step.
 
     Reads the configuration alone: builds no model, uses no device. Fields are overridden as for
@@ -130,12 +128,10 @@ def explain(
 
     Args:
         config: a Python file with config() -> grre_jax.config.Config.
-        steps: explain the first N steps; the whole run if not given.
-        json_: print one JSON object.
     """
     from grre_jax.explain import command
 
-    command.run(configured(config, words), steps=steps, as_json=json_)
+    command.run(configured(config, words))
 
 
 def compile_(

@@ -198,19 +198,6 @@ def left_out(config: Config, objective: Objective) -> Iterator[str]:
             "sampled groups whose rewards are all equal: each is refilled with another question up"
             f" to {data.dynamic_sampling} times (data.dynamic_sampling)"
         )
-    elif (
-        config.samples
-        and not any(part.drops for part in objective.shaping)
-        and not (objective.advantage.acts_without_variance or objective.returns)
-        # Regressions move the policy towards their targets, which advantages of 0 are too.
-        and not (objective.term.differentiated or objective.term.of_responses)
-    ):
-        penalties = ", ".join(part.name for part in objective.penalties)
-        effect = f"acts by its penalties alone ({penalties})" if penalties else "has no effect"
-        yield (
-            f"no group, but one whose rewards are all equal {effect}: its advantages are 0, while"
-            " its tokens count in the mean"
-        )
     yield from (part.drops for part in (*objective.shaping, objective.advantage) if part.drops)
     if objective.filter:
         yield f"responses that filter={objective.filter.name} does not pass"
