@@ -73,7 +73,7 @@ def test_a_model_without_a_template(digit_model, read):
     assert [request.tokens for request in found] == [[3, 10, 5, 15], [16]]
     messages = '{"messages": [{"role": "user", "content": "3"}]}'
     for error, named, options in (
-        (UsageError, "--prompt 2", {"prompt": ("3", "x")}),
+        (DataError, "--prompt 2", {"prompt": ("3", "x")}),
         (DataError, "line 1: field messages", {"lines": messages}),
         (UsageError, "chat template", {"prompt": ("3",), "system": "Be brief."}),
         (DataError, r"p\.jsonl", {"lines": "\n \n"}),
