@@ -20,7 +20,7 @@ from grre_jax.cli import rollouts
 from grre_jax.cli.algorithms import algorithms
 from grre_jax.cli.arguments import Processes, add_command, call, configured
 from grre_jax.domains import annotations
-from grre_jax.errors import DataError, UsageError, naming, system_failure
+from grre_jax.errors import DataError, UsageError, naming
 from grre_jax.generation.options import Options
 from grre_jax.storage import files
 from grre_jax.storage.remote import is_url
@@ -60,14 +60,10 @@ def _failed(error: Exception) -> int:
         # tables; the interpreter flushes once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    if isinstance(error, UsageError | DataError):
+    if isinstance(error, UsageError | DataError | OSError):
         print(f"grre: {error}", file=sys.stderr)
-        return error.exit_status
-    sentence = system_failure(error)
-    if sentence is None:
-        raise error
-    print(f"grre: {sentence}", file=sys.stderr)
-    return DataError.exit_status
+        return getattr(error, "exit_status", DataError.exit_status)
+    raise error
 
 
 def make_parser() -> argparse.ArgumentParser:

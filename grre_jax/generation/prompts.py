@@ -65,7 +65,6 @@ def find(options: Options) -> Policy:
             parts, graph, params, step = policies.policy_at(folder, run)
             model = nnx.merge(graph, jax.device_put(params, jax.local_devices()[0]))
             return Policy(run, parts.tokenizer, model, step)
-        build.dtypes(run.model)
         tokenizer = build.build_tokenizer(run, None)
         return Policy(run, tokenizer, build.build_model(run, tokenizer), None)
 
