@@ -19,7 +19,6 @@ from grre_jax.allocation import keep_freed_memory
 from grre_jax.cli import rollouts
 from grre_jax.cli.algorithms import algorithms
 from grre_jax.cli.arguments import Processes, add_command, call, configured
-from grre_jax.domains import annotations
 from grre_jax.errors import DataError, UsageError, naming
 from grre_jax.generation.options import Options
 from grre_jax.storage import files
@@ -168,7 +167,7 @@ def evaluate(folder: str, words: list[str], *, output: str = "", processes: Proc
 
     pass@1, pass@k, maj@k and greedy accuracy, with 95% intervals: of the first and the last
     checkpoint of a run, or of a model on the task of --task.name. Any field is overridden by its
-    dotted name, fields of evaluation also by their own: --questions 1000 --num-samples 8.
+    dotted name: --evaluation.questions 1000 --evaluation.num-samples 8.
 
     Args:
         folder: a run folder, or a Hugging Face folder.
@@ -185,20 +184,11 @@ def evaluate(folder: str, words: list[str], *, output: str = "", processes: Proc
 
         with mirror.copied(folder, steps=(0, None)) as source:
             run = command.evaluate_run if policies.is_run(source) else command.evaluate_model
-            result = run(source, [_dotted(word) for word in words])
+            result = run(source, words)
         if output and is_first():
             files.replace(path, json.dumps(result, indent=2) + "\n")
 
     return processes.run(work)
-
-
-def _dotted(word: str) -> str:
-    """Returns a word of the command line with the dotted name of a field of evaluation."""
-    from grre_jax.training.config.sections import EvaluationConfig
-
-    name = word.removeprefix("--").partition("=")[0].replace("-", "_")
-    is_field = word.startswith("--") and name in annotations(EvaluationConfig)
-    return f"--evaluation.{word[2:]}" if is_field else word
 
 
 def sample(options: Options) -> int:
