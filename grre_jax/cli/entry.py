@@ -135,7 +135,6 @@ def compile_(
     *,
     topology: str | None = None,
     program: Literal["step", "sampler"] | None = None,
-    json_: bool = False,
 ) -> int:
     """Show memory and collectives on a TPU slice, without one.
 
@@ -147,19 +146,12 @@ def compile_(
         topology: generation and sizes of a slice, v5e:16x16 or v5p:4x4x4; this machine's devices if
             not given.
         program: only this one; both if not given.
-        json_: print one JSON object.
     """
-    import dataclasses
-
-    from grre_jax.planner import compile as compiler
+    from grre_jax.planner.compile import compile_run
 
     name = "train step" if program == "step" else program
-    result = compiler.compile_run(configured(config, words), topology, name)
-    if json_:
-        print(json.dumps(dataclasses.asdict(result), indent=2))
-    else:
-        print(compiler.as_text(result))
-    return 0 if all(entry.fits for entry in result.programs) else 1
+    reports = compile_run(configured(config, words), topology, name)
+    return 0 if all(report.fits for report in reports) else 1
 
 
 def evaluate(folder: str, words: list[str], *, output: str = "", processes: Processes) -> int:

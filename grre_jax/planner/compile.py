@@ -77,7 +77,6 @@ class Report:
             compiler ran out of memory, as the fields below.
         cycles: by the compiler, without collectives and custom kernels; see `counts.Counts` for
             this and the next fields.
-        least_seconds: duration of these cycles, a lower bound; None if the clock is not known.
         collectives: {"count", "bytes"} of each kind.
         kernels: number of custom kernels by name, of which nothing is counted.
         unbounded_loops: loops whose trips cannot be read, counted once.
@@ -88,33 +87,9 @@ class Report:
     message: str
     memory: dict[str, int] = dataclasses.field(default_factory=dict)
     cycles: int = 0
-    least_seconds: float | None = None
     collectives: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     kernels: dict[str, int] = dataclasses.field(default_factory=dict)
     unbounded_loops: list[str] = dataclasses.field(default_factory=list)
-
-
-@dataclasses.dataclass(frozen=True)
-class Compilation:
-    """The programs of a run, compiled for a target.
-
-    Attributes:
-        config: name of the run.
-        target: name of the slice or platform.
-        devices: number of them.
-        capacity: bytes of a device that a program may use; None if not known.
-        mesh: sizes by axis.
-        parameters: number of the model's.
-        programs: a report each.
-    """
-
-    config: str
-    target: str
-    devices: int
-    capacity: int | None
-    mesh: dict[str, int]
-    parameters: int
-    programs: list[Report]
 
 
 def tpu_slice(name: str) -> Target:
@@ -170,13 +145,16 @@ def dispatched(config: Config) -> dict[str, Call | None]:
 
 def compile_run(
     config: Config, topology: str | None = None, program: str | None = None
-) -> Compilation:
-    """Compiles a run's programs.
+) -> list[Report]:
+    """Compiles a run's programs, and prints what the compiler says of each.
 
     Args:
         config: the run.
         topology: name of a TPU slice, such as "v5e:16x16"; this machine's devices if None.
         program: "train step" or "sampler"; both if None.
+
+    Returns:
+        A report of each program.
 
     Raises:
         UsageError: no TPU compiler, an unknown slice, a program that the run does not call, or a
@@ -196,15 +174,15 @@ def compile_run(
         )
     target = tpu_slice(topology) if topology else local()
     run = abstract_run(config, target.devices)
-    return Compilation(
-        config=config.name,
-        target=target.name,
-        devices=len(target.devices),
-        capacity=target.capacity,
-        mesh=dict(run.mesh.shape),
-        parameters=run.model.num_parameters,
-        programs=[_report(name, run, target, call) for name, call in called.items()],
-    )
+    axes = " x ".join(f"{axis} {n}" for axis, n in run.mesh.shape.items())
+    print(f"{config.name} on {target.name}: {len(target.devices)} devices, mesh {axes}")
+    print(f"model of {run.model.num_parameters:,} parameters")
+    reports = []
+    for name, call in called.items():
+        report = _report(name, run, target, call)
+        print("", *_lines(report, target), sep="\n")
+        reports.append(report)
+    return reports
 
 
 def _has_environments(config: Config) -> bool:
@@ -250,7 +228,6 @@ def _report(program: str, run: AbstractRun, target: Target, call: Call | None) -
         message="",
         memory=memory,
         cycles=counts.cycles,
-        least_seconds=counts.cycles / target.clock if target.clock else None,
         collectives={
             kind: {"count": number, "bytes": counts.moved[kind]}
             for kind, number in sorted(counts.collectives.items())
@@ -260,31 +237,19 @@ def _report(program: str, run: AbstractRun, target: Target, call: Call | None) -
     )
 
 
-def as_text(compilation: Compilation) -> str:
-    """Returns the result for a reader."""
-    axes = " x ".join(f"{axis} {n}" for axis, n in compilation.mesh.items())
-    lines = [
-        f"{compilation.config} on {compilation.target}: {compilation.devices} devices, mesh {axes}",
-        f"model of {compilation.parameters:,} parameters",
-    ]
-    for report in compilation.programs:
-        lines += ["", *_lines(report, compilation.capacity)]
-    return "\n".join(lines)
-
-
-def _lines(report: Report, capacity: int | None) -> list[str]:
+def _lines(report: Report, target: Target) -> list[str]:
     verdict = "fits" if report.fits else "DOES NOT FIT"
     lines = [f"{report.program}: {verdict}"]
     if not report.memory:
         return [*lines, f"  the compiler: {report.message}"]
     sizes = {name: _bytes(size) for name, size in report.memory.items()}
-    usable = f" of {_bytes(capacity)}" if capacity else ""
+    usable = f" of {_bytes(target.capacity)}" if target.capacity else ""
     lines[0] += f", {sizes.pop('total')}{usable} a device"
     lines.append("  " + ", ".join(f"{name} {size}" for name, size in sizes.items()))
-    if report.least_seconds is not None:
+    if target.clock:
         lines.append(
-            f"  {report.cycles:,} cycles by the compiler, at least {report.least_seconds:.3g} s:"
-            " without collectives and custom kernels"
+            f"  {report.cycles:,} cycles by the compiler, at least"
+            f" {report.cycles / target.clock:.3g} s: without collectives and custom kernels"
         )
     for kind, entry in report.collectives.items():
         lines.append(f"  {kind}: {entry['count']:,}, {_bytes(entry['bytes'])} together")
