@@ -78,7 +78,6 @@ class Report:
         cycles: by the compiler, without collectives and custom kernels; see `counts.Counts` for
             this and the next fields.
         collectives: {"count", "bytes"} of each kind.
-        kernels: number of custom kernels by name, of which nothing is counted.
         unbounded_loops: loops whose trips cannot be read, counted once.
     """
 
@@ -88,7 +87,6 @@ class Report:
     memory: dict[str, int] = dataclasses.field(default_factory=dict)
     cycles: int = 0
     collectives: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
-    kernels: dict[str, int] = dataclasses.field(default_factory=dict)
     unbounded_loops: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -232,7 +230,6 @@ def _report(program: str, run: AbstractRun, target: Target, call: Call | None) -
             kind: {"count": number, "bytes": counts.moved[kind]}
             for kind, number in sorted(counts.collectives.items())
         },
-        kernels=dict(counts.kernels),
         unbounded_loops=sorted(counts.unbounded),
     )
 
@@ -253,7 +250,6 @@ def _lines(report: Report, target: Target) -> list[str]:
         )
     for kind, entry in report.collectives.items():
         lines.append(f"  {kind}: {entry['count']:,}, {_bytes(entry['bytes'])} together")
-    lines += [f"  not counted: {number:,} x {name}" for name, number in report.kernels.items()]
     lines += [f"  counted once: loop {name}" for name in report.unbounded_loops]
     return lines
 

@@ -90,20 +90,18 @@ class Counts:
             a platform whose compiler estimates none.
         collectives: number by kind.
         moved: bytes of whole arrays by the same: as gathered, or as they are to be reduced.
-        kernels: number of custom kernels by name, of which nothing else is counted.
         unbounded: names of loops whose trips cannot be read, counted once.
     """
 
     cycles: int = 0
     collectives: Counter = dataclasses.field(default_factory=Counter)
     moved: Counter = dataclasses.field(default_factory=Counter)
-    kernels: Counter = dataclasses.field(default_factory=Counter)
     unbounded: set[str] = dataclasses.field(default_factory=set)
 
     def add(self, other: Counts, times: int = 1) -> None:
         """Adds a part that runs `times` times."""
         self.cycles += times * other.cycles
-        for counter in ("collectives", "moved", "kernels"):
+        for counter in ("collectives", "moved"):
             for key, value in getattr(other, counter).items():
                 getattr(self, counter)[key] += times * value
         self.unbounded |= other.unbounded
@@ -143,11 +141,6 @@ class _Program:
             self._add_parts(counts, instruction)
         elif kind in COLLECTIVES:
             _add_collective(counts, instruction, kind, computation)
-        elif opcode == "custom-call":
-            target = instruction.find('custom_call_target="([^"]*)"')
-            # A kernel of Pallas, or of a library, such as __cublas$gemm.
-            if target == "tpu_custom_call" or target.startswith("__"):
-                counts.kernels[re.sub(r"[.\d]+$", "", instruction.name)] += 1
         elif opcode != "fusion" or not self._add_collective_fusion(counts, instruction):
             counts.cycles += int(instruction.find(r'"estimated_cycles":"(\d+)"') or 0)
 

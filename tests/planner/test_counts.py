@@ -188,13 +188,6 @@ def test_collectives_in_every_printed_form_count_once(lines, key, size):
     assert found.cycles == 0
 
 
-def test_custom_kernels_are_named():
-    kernel = 'custom-call(%l, %r), custom_call_target="tpu_custom_call"'
-    hint = '%h = f32[10] custom-call(%u), custom_call_target="AllocateBuffer"'
-    found = counted(f"%splash.1 = bf16[4,2] {kernel}", f"%splash.2 = bf16[4,2] {kernel}", hint)
-    assert found.kernels == {"splash": 2}
-
-
 EIGHT = """
 import json
 import jax, jax.numpy as jnp, numpy as np
