@@ -197,10 +197,7 @@ def _whole_call(
         slots = PromptSlots(zeros, lengths, zeros + shape.samples, zeros, zeros, zeros, keys)
         return engine.prefill(shape, weights, state, rotary, slots, prompts, index)
 
-    if len(parts[1]) == 1:
-        state, _ = fill(state, jax.tree.map(lambda x: x[0], parts))
-    else:
-        state, _ = jax.lax.scan(fill, state, parts)
+    state, _ = jax.lax.scan(fill, state, parts)
     begun = jnp.zeros(shape.shards, jnp.int32)
     few = jnp.int32(0)
     return engine.advance(shape, weights, state, distribution, eos, limit, begun, few, False)[1]
