@@ -3,7 +3,15 @@
 import dataclasses
 from typing import Annotated, Any, Literal
 
-from grre_jax.domains import AtLeastMinusOne, ConfigError, Count, NonNegative, Positive, Record
+from grre_jax.domains import (
+    AboveZero,
+    AtLeastMinusOne,
+    ConfigError,
+    Count,
+    NonNegative,
+    Positive,
+    Record,
+)
 from grre_jax.rollouts.schema import STORED_FIELDS
 from grre_jax.sampling_params import SamplingParams
 from grre_jax.training.data.plan import MAX_ROUNDS
@@ -111,12 +119,7 @@ class _Resources(Record):
 
     cpus: NonNegative = 1
     accelerators: NonNegative = 0
-    resources: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    def _validate(self) -> None:
-        for name, amount in self.resources.items():
-            if type(amount) not in (int, float) or not amount > 0:
-                raise ConfigError(f"resources.{name}", "a number above 0", amount)
+    resources: dict[str, AboveZero] = dataclasses.field(default_factory=dict)
 
     @property
     def each(self) -> dict[str, float]:
@@ -141,7 +144,6 @@ class ExplorersConfig(_Resources):
     most: Count = 1
 
     def _validate(self) -> None:
-        super()._validate()
         if 0 < self.most < self.least:
             raise ConfigError("most", f"0, or at least {self.least}, as least", self.most)
 
@@ -169,7 +171,6 @@ class LearnerConfig(_Resources):
     restarts: Count = 10
 
     def _validate(self) -> None:
-        super()._validate()
         if bool(self.topology) > bool(self.accelerator_type):
             domain = "a TPU's name, TPU-V6E, beside topology"
             raise ConfigError("accelerator_type", domain, self.accelerator_type)
