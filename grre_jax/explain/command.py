@@ -56,12 +56,6 @@ def parts(config: Config) -> Iterator[Any]:
         yield f"Sampled groups are {ages.mean():.2f} updates old on average, {ages.max()} at most."
     if stored:
         yield "The age of stored groups is not known."
-    if placed := config.cluster.placed:
-        cells = []
-        for kind, least, most, each in placed:
-            amounts = [f"{amount:g} {name}" for name, amount in each.items() if amount]
-            cells.append((kind, _span(least, most), ", ".join(amounts)))
-        yield make_table(("process", "number", "each"), cells, "What is placed on the cluster")
     first_stale = next((plan.step for plan in plans if (plan.ages > 0).any()), None)
     report = objective_report(config, objective, first_stale)
     cells = [(name, text or "none") for name, text in report.items()]

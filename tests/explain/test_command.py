@@ -36,15 +36,6 @@ def test_from_when_on_clipping_acts(explain):
     assert "can act from step 1 on" in " ".join(explain(DEFAULT, *fields).split())
 
 
-def test_what_a_cluster_places(explain):
-    words = (
-        "--cluster.address auto --cluster.explorers.most 8 --cluster.explorers.accelerators 1"
-        " --cluster.judges 3"
-    ).split()
-    found = explain(DEFAULT, *words)
-    assert "1 to 8" in found and "1 CPU, 1 GPU" in found and "judge" in found
-
-
 def test_mixed_and_stored_data(explain, tmp_path):
     mix = ("--data.mix", f"{tmp_path}=0.25:expert", "--objective.name", "chord")
     assert "12 fresh, 0 replayed, 4 stored" in explain(DEFAULT, *mix)
