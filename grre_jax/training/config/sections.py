@@ -1,5 +1,6 @@
 """The sections of a configuration that `training` owns."""
 
+import collections
 import dataclasses
 from typing import Annotated, Any, Literal
 
@@ -207,18 +208,18 @@ class ClusterConfig(Record):
         return bool(self.address and self.explorers.most)
 
     @property
-    def placed(self) -> list[tuple[str, int, int, dict[str, float]]]:
-        """Processes placed on the cluster: kind, least and most number, and resources of each."""
-        if not self.address:
-            return []
-        hosts = self.learner.hosts
+    def needed(self) -> dict[str, float]:
+        """Amounts by resource that the cluster must have room for at the start."""
         explorers = self.explorers
-        kinds = [
-            ("learner", hosts, hosts, self.learner.each),
-            ("explorer", min(explorers.least, explorers.most), explorers.most, explorers.each),
-            ("judge", self.judges, self.judges, {"CPU": 1}),
-        ]
-        return [kind for kind in kinds if kind[2]]
+        amounts: collections.Counter[str] = collections.Counter()
+        for count, each in (
+            (self.learner.hosts, self.learner.each),
+            (min(explorers.least, explorers.most), explorers.each),
+            (self.judges, {"CPU": 1}),
+        ):
+            for name, amount in each.items():
+                amounts[name] += count * amount
+        return amounts
 
 
 EXPERT = ":expert"
