@@ -146,7 +146,7 @@ def abstract_model(config: Config) -> Transformer:
         return nnx.eval_shape(lambda: build.build_model(config, tokenizer))
     shape = models.load_config(path)
     dtype, compute = build.dtypes(source)
-    model = nnx.eval_shape(
+    return nnx.eval_shape(
         lambda: Transformer(
             shape,
             rngs=nnx.Rngs(params=jax.random.key(0)),
@@ -156,9 +156,6 @@ def abstract_model(config: Config) -> Transformer:
             lora=build.lora_config(source),
         )
     )
-    if source.path and (Path(source.path) / "tokenizer_config.json").exists():
-        model.limit_ids(build.build_tokenizer(config, None).vocab_size)
-    return model
 
 
 def _placed(tree: Any, mesh: Mesh) -> Any:
