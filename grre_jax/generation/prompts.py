@@ -10,9 +10,10 @@ from flax import nnx
 from grre_jax import models, tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.generation.options import Options
-from grre_jax.json_files import json_lines, message_text, require
+from grre_jax.json_files import json_lines, require
 from grre_jax.models import Transformer
 from grre_jax.sampling_params import SamplingParams
+from grre_jax.tasks.datasets.questions import plain_messages
 from grre_jax.training import build, mirror, policies
 from grre_jax.training.config.run import Config
 
@@ -114,12 +115,4 @@ def _encode(fields: dict[str, Any], where: str, tokenizer: tasks.Tokenizer) -> l
         return tokenizer.encode_prompt(fields["prompt"])
     if not getattr(tokenizer, "has_template", False):
         raise DataError(f"{where}: field messages needs a chat template. Give the text as prompt")
-    messages = []
-    found = require(fields["messages"] or None, tuple[dict[str, Any], ...], where, "messages")
-    for number, message in enumerate(found):
-        name = f"messages[{number}]"
-        require(message.get("role"), str, where, f"{name}.role")
-        content = message_text(message.get("content"), f"{where}: message {number}")
-        require(content, str, where, f"{name}.content")
-        messages.append(message | {"content": content})
-    return tokenizer.encode_messages(messages)
+    return tokenizer.encode_messages([*plain_messages(fields["messages"], where, "messages")])
