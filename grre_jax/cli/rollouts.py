@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,8 @@ from grre_jax.errors import UsageError
 
 if TYPE_CHECKING:
     from grre_jax.rollouts import RolloutReader
+
+MOST_LISTED = 20  # of changes of rewards
 
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
@@ -259,5 +262,7 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
             judge = make_judge(built, spec, processes=fields.verify_processes, timeout=timeout)
         with contextlib.closing(judge):
             judged = reverify(folder, output, judge, described, done=done, judges=count)
-    changed = sum(number for (before, now), number in judged.items() if before != now)
-    print(f"{changed:,} of {judged.total():,} rewards changed: {output}")
+    changes = collections.Counter({pair: n for pair, n in judged.items() if pair[0] != pair[1]})
+    for (before, now), number in changes.most_common(MOST_LISTED):
+        print(f"{number:,} from {before} to {now}")
+    print(f"{changes.total():,} of {judged.total():,} rewards changed: {output}")
