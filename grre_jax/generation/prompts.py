@@ -7,14 +7,14 @@ from typing import Any
 import jax
 from flax import nnx
 
-from grre_jax import models, tasks
+from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.generation.options import Options
 from grre_jax.json_files import json_lines, require
 from grre_jax.models import Transformer
 from grre_jax.sampling_params import SamplingParams
 from grre_jax.tasks.datasets.questions import plain_messages
-from grre_jax.training import build, mirror, policies
+from grre_jax.training import policies
 from grre_jax.training.config.run import Config
 
 # Fields of an output line that its input line may not have.
@@ -48,26 +48,16 @@ def find(options: Options) -> Policy:
         UsageError: an unknown dtype, or a system message for a tokenizer without a chat template.
         DataError: the model or its tokenizer is missing, damaged or not supported.
     """
-    path = options.model
-    with mirror.copied(path, steps=[None]) as folder:
-        is_run = policies.is_run(folder)
-        run = Config(name="sample", model=models.ModelSource(path=path))
-        if is_run:
-            run = policies.load_config(folder)
-        named = ("dtype", "compute_dtype")
-        given: dict[str, Any] = {name: x for name in named if (x := getattr(options, name))}
-        if options.system is not None:
-            given["system_prompt"] = options.system
-        given["template_arguments"] = run.model.template_arguments | options.template_arguments
-        run = dataclasses.replace(run, model=dataclasses.replace(run.model, **given))
-        if options.system is not None and not run.model.path:
-            raise UsageError(f"--system: {path} has no chat template")
-        if is_run:
-            parts, graph, params, step = policies.policy_at(folder, run)
-            model = nnx.merge(graph, jax.device_put(params, jax.local_devices()[0]))
-            return Policy(run, parts.tokenizer, model, step)
-        tokenizer = build.build_tokenizer(run, None)
-        return Policy(run, tokenizer, build.build_model(run, tokenizer), None)
+    named = ("dtype", "compute_dtype")
+    fields: dict[str, Any] = {name: x for name in named if (x := getattr(options, name))}
+    if options.system is not None:
+        fields["system_prompt"] = options.system
+    fields["template_arguments"] = options.template_arguments
+    parts, graph, params, step = policies.load(options.model, fields)
+    if options.system is not None and not parts.config.model.path:
+        raise UsageError(f"--system: {options.model} has no chat template")
+    model = nnx.merge(graph, jax.device_put(params, jax.local_devices()[0]))
+    return Policy(parts.config, parts.tokenizer, model, step)
 
 
 def read(options: Options, policy: Policy) -> list[Request]:
