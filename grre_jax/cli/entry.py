@@ -46,23 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("grre: interrupted", file=sys.stderr)
         return 130
-    except Exception as error:
-        if debug:
-            raise
-        return _failed(error)
-
-
-def _failed(error: Exception) -> int:
-    """Prints an error and returns the exit status; raises the program's own again."""
-    if isinstance(error, BrokenPipeError):
+    except BrokenPipeError:
         # `grre algorithms | head`: nobody reads on. Nothing is printed, as rich does with its
         # tables; the interpreter flushes once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    if isinstance(error, UsageError | DataError | OSError):
+    except (UsageError, DataError, OSError) as error:
+        if debug:
+            raise
         print(f"grre: {error}", file=sys.stderr)
         return getattr(error, "exit_status", DataError.exit_status)
-    raise error
 
 
 def make_parser() -> argparse.ArgumentParser:
