@@ -142,8 +142,7 @@ def compile_(
     """
     from grre_jax.planner.compile import compile_run
 
-    name = "train step" if program == "step" else program
-    reports = compile_run(configured(config, words), topology, name)
+    reports = compile_run(configured(config, words), topology, program)
     return 0 if all(report.fits for report in reports) else 1
 
 

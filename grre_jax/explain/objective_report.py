@@ -24,12 +24,6 @@ _SOURCES = {
 _OWN = "not known of a loss of one's own"
 
 
-def acts_off_policy(objective: Objective) -> bool:
-    """Returns True if a mask, a weight or the term acts only where a ratio is not 1."""
-    parts = (objective.term, objective.mask, objective.weight)
-    return not objective.term.differentiated and any(RATIO in part.data for part in parts)
-
-
 def objective_report(
     config: Config, objective: Objective, first_stale: int | None
 ) -> dict[str, str]:
@@ -76,9 +70,9 @@ def _source(name: str, config: Config) -> str:
 def _clipping(config: Config, objective: Objective, first_stale: int | None) -> str:
     if objective.term.differentiated:
         return _OWN
-    if not acts_off_policy(objective):
+    bounds = [part for part in (objective.mask, objective.weight) if RATIO in part.data]
+    if not (bounds or RATIO in objective.term.data):
         return ""
-    bounds = (part for part in (objective.mask, objective.weight) if RATIO in part.data)
     what = "; ".join(map(_phrase, bounds)) or "the loss depends on the ratio"
     proximal = objective.ratio_reference == ratios.proximal
     # A ratio to the group's expectation is another number than 1 on-policy too.

@@ -68,7 +68,7 @@ class Report:
     """One compiled program; all counts are of one device.
 
     Attributes:
-        program: "train step" or "sampler".
+        program: "step" or "sampler".
         fits: False if memory exceeds the capacity, or the compiler ran out of it.
         message: the compiler's out-of-memory message; empty if the program was compiled.
         memory: bytes by the compiler's `memory_analysis`: "arguments" (parameters, optimizer state,
@@ -136,7 +136,7 @@ def local() -> Target:
 
 def dispatched(config: Config) -> dict[str, Call | None]:
     """Returns the programs that a run trains with, and the call of the sampler."""
-    programs: dict[str, Call | None] = {"train step": None} if config.training.steps else {}
+    programs: dict[str, Call | None] = {"step": None} if config.training.steps else {}
     call = training_call(config)
     return programs | ({"sampler": call} if call else {})
 
@@ -149,7 +149,7 @@ def compile_run(
     Args:
         config: the run.
         topology: name of a TPU slice, such as "v5e:16x16"; this machine's devices if None.
-        program: "train step" or "sampler"; both if None.
+        program: "step" or "sampler"; both if None.
 
     Returns:
         A report of each program.

@@ -72,7 +72,7 @@ def default(tmp_path):
 @pytest.mark.slow
 def test_a_slice_of_tpus():
     reports = compile.compile_run(SMALL, "v5e:2x2")
-    assert [report.program for report in reports] == ["train step", "sampler"]
+    assert [report.program for report in reports] == ["step", "sampler"]
     for report in reports:
         assert report.fits and 0 < report.memory["total"] < 63 * 2**28 and report.cycles > 0
         assert all(entry["bytes"] > 0 for entry in report.collectives.values())
@@ -83,7 +83,7 @@ def test_one_layer_of_the_embedded_default_on_this_machine(default, capsys):
     config = override(configs.load_file(default), ONE)
     step, sampler = compile.compile_run(config)
     said = capsys.readouterr().out
-    assert "54,528 parameters" in said and "train step: fits" in said and "sampler: fits" in said
+    assert "54,528 parameters" in said and "step: fits" in said and "sampler: fits" in said
     for program in (step, sampler):
         assert program.fits and program.collectives == {}
         memory = program.memory
@@ -107,7 +107,7 @@ def test_a_program_that_the_compiler_finds_no_memory_for():
 
     run = SimpleNamespace(lower_step=lambda: SimpleNamespace(compile=fail))
     target = compile.Target("v5e:1x1", [], 2**30, 1e9)
-    report = compile._report("train step", run, target, None)
+    report = compile._report("step", run, target, None)
     assert not report.fits
     assert report.message == "RESOURCE_EXHAUSTED: Used 20.00G of 15.75G hbm."
 

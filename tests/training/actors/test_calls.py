@@ -32,7 +32,7 @@ def configured(words):
 )
 def test_the_programs_of_a_run(words, expected):
     calls = compile.dispatched(configured(words))
-    assert calls.pop("train step", None) is None
+    assert calls.pop("step", None) is None
     assert {name: call.prompts for name, call in calls.items()} == expected
 
 
