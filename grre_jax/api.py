@@ -203,7 +203,7 @@ class Run:
         from grre_jax.generation.options import Options
 
         policy = prompts.find(Options(str(self.folder), prompt=("",)))
-        return policy, sampling.prepared(policy.load()[0])
+        return policy, sampling.prepared(policy.model)
 
 
 def _model_folder(model: str | os.PathLike[str]) -> str:

@@ -69,13 +69,11 @@ def progress_bar(total: int, label: str) -> Iterator[Callable[..., None]]:
 
     console = make_console(stderr=True)
     with progress.Progress(
-        progress.TextColumn(label),
-        progress.BarColumn(),
+        *progress.Progress.get_default_columns(),
         progress.MofNCompleteColumn(),
-        progress.TimeRemainingColumn(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
     ) as bar:
-        task = bar.add_task("", total=total)
+        task = bar.add_task(label, total=total)
         yield lambda steps=1: bar.advance(task, steps)

@@ -46,10 +46,7 @@ class ConfigError(UsageError, ValueError):
         field: its name; dotted where the section is known.
         domain: in words.
         value: of the field.
-        record: that has the field, if it was made as one.
     """
-
-    record: Record | None = None
 
     def __init__(self, field: str, domain: str, value: Any):
         super().__init__(field, domain, value)
@@ -75,13 +72,9 @@ class Record:
     """
 
     def __post_init__(self):
-        try:
-            for name, annotation in annotations(type(self)).items():
-                object.__setattr__(self, name, checked(name, annotation, getattr(self, name)))
-            self._validate()
-        except ConfigError as error:
-            error.record = self
-            raise
+        for name, annotation in annotations(type(self)).items():
+            object.__setattr__(self, name, checked(name, annotation, getattr(self, name)))
+        self._validate()
 
     def _validate(self) -> None:
         """Checks fields that must fit each other; raises ConfigError."""

@@ -1,11 +1,7 @@
-"""The two kinds of user errors, with their exit statuses, and sentences for errors of the operating
-system.
-"""
+"""The two kinds of user errors, with their exit statuses, and places of errors."""
 
 import contextlib
-import errno
 import os
-import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,38 +22,6 @@ class DataError(Exception):
     """
 
     exit_status = 1
-
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)  # a disk, a quota
-
-
-def system_failure(error: BaseException) -> str | None:
-    """Returns file and cause of an error of the operating system as a sentence.
-
-    Args:
-        error: an OSError; or the error of a library that quotes the system's message of a full
-            disk, as TensorStore and safetensors do.
-
-    Returns:
-        The sentence without a full stop; None for an error of another kind.
-    """
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, OSError):
-        cause = cause.__cause__ or cause.__context__
-    text = str(error)
-    if isinstance(error, OSError) and error.errno is None:  # a library's own message
-        return text.splitlines()[0] if text else None
-    if cause is not None:
-        number = cause.errno
-        file = os.fsdecode(cause.filename or "")
-    else:
-        number = next((number for number in _FULL if os.strerror(number) in text), None)
-        quoted = re.search(r"""["'](/[^"']+)["']""", text)
-        file = quoted[1] if quoted else ""
-    if number is None:
-        return None
-    fix = ". Make room there and start it again" if number in _FULL else ""
-    return f"{file or 'a file that the system does not name'}: {os.strerror(number)}{fix}"
 
 
 def raised_in(file: str | os.PathLike[str], error: BaseException) -> str:

@@ -82,20 +82,16 @@ def _place(address: str) -> tuple[str, str]:
     return host.strip("[]"), port if host else ""
 
 
-def require(ray: Any, placed: Iterable[tuple[str, int, int, Mapping[str, float]]]) -> None:
-    """Checks that a cluster has room for the least number of all that is placed on it.
+def require(ray: Any, needed: Mapping[str, float]) -> None:
+    """Checks that a cluster has room for what must be placed on it.
 
     Args:
         ray: the module, connected.
-        placed: kind, least and most number, and amounts by resource of each.
+        needed: amounts by resource.
 
     Raises:
         UsageError: it lacks a resource; the message has the needed and the available amount.
     """
-    needed: collections.Counter[str] = collections.Counter()
-    for _, least, _, each in placed:
-        for name, amount in each.items():
-            needed[name] += least * amount
     available = ray.cluster_resources()
     for name, amount in needed.items():
         if amount > available.get(name, 0):

@@ -12,7 +12,6 @@ import formulas
 from markdown_text import table, text
 
 from grre_jax import objectives
-from grre_jax.cli.algorithms import NEEDED_DATA
 from grre_jax.cli.entry import make_parser
 from grre_jax.config import Config
 from grre_jax.objectives.objective import hyperparameters
@@ -143,7 +142,7 @@ def algorithms() -> str:
         lines += [f"- defaults: {defaults}"]
         lines += [f"- variants: {variants}"] * (len(row.variants) > 1)
         lines += [
-            f"- data: {', '.join(NEEDED_DATA[name] for name in needs)}",
+            f"- data: {', '.join(needs)}",
             f"- paper: [{row.paper}]({row.link})",
         ]
     lines += ["", "## Hyperparameters", ""]

@@ -7,15 +7,6 @@ from grre_jax.console import make_console
 from grre_jax.domains import nearest
 from grre_jax.errors import UsageError
 
-# Data of a batch besides rewards, in the words of the field.
-NEEDED_DATA = {
-    "old_logprobs": "behaviour log-probs",
-    "prox_logprobs": "proximal log-probs",
-    "ref_logprobs": "reference log-probs",
-    "staleness": "policy versions",
-    "expert": "expert flags",
-    "rewards": "rewards",
-}
 _LEGEND = """The second column is what each needs besides rewards: stored log-probs of the policy
 that sampled (old), of the proximal (prox) and the reference policy (ref), and so on.
 grre algorithms NAME: defaults, variants, data, paper, and what its numbers mean."""
@@ -55,7 +46,7 @@ def _print_details(rows: Sequence[Any], console: Any) -> None:
     names = dict.fromkeys(name for row in rows for name in row.defaults if name in meanings)
     for row in rows:
         defaults = (f"{n}={'(must be given)' if v is None else v}" for n, v in row.defaults.items())
-        needs = (NEEDED_DATA[name] for name in sorted({*row.requires, "rewards"}))
+        needs = sorted({*row.requires, "rewards"})
         console.print(row.name, style="bold")
         lines = (
             f"loss, or gradient g: {row.formula}",

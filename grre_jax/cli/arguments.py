@@ -154,9 +154,6 @@ def _add_parameter(group: argparse._ActionsContainer, parameter: _Parameter, mea
         options["action"] = "store_true"
     elif typing.get_origin(kind) is typing.Literal:
         options["metavar"] = "|".join(typing.get_args(kind))
-    else:
-        last = name.strip("_").rpartition("_")[2]
-        options["metavar"] = {int: "N", float: "X"}.get(kind, last.upper())
     if typing.get_origin(kind) is tuple and is_option:
         options["action"] = "append"
         notes.append("may be given several times")

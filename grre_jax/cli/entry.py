@@ -19,8 +19,7 @@ from grre_jax.allocation import keep_freed_memory
 from grre_jax.cli import rollouts
 from grre_jax.cli.algorithms import algorithms
 from grre_jax.cli.arguments import Processes, add_command, call, configured
-from grre_jax.domains import annotations
-from grre_jax.errors import DataError, UsageError, naming, system_failure
+from grre_jax.errors import DataError, UsageError, naming
 from grre_jax.generation.options import Options
 from grre_jax.storage import files
 from grre_jax.storage.remote import is_url
@@ -47,27 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("grre: interrupted", file=sys.stderr)
         return 130
-    except Exception as error:
-        if debug:
-            raise
-        return _failed(error)
-
-
-def _failed(error: Exception) -> int:
-    """Prints an error and returns the exit status; raises the program's own again."""
-    if isinstance(error, BrokenPipeError):
+    except BrokenPipeError:
         # `grre algorithms | head`: nobody reads on. Nothing is printed, as rich does with its
         # tables; the interpreter flushes once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    if isinstance(error, UsageError | DataError):
+    except (UsageError, DataError, OSError) as error:
+        if debug:
+            raise
         print(f"grre: {error}", file=sys.stderr)
-        return error.exit_status
-    sentence = system_failure(error)
-    if sentence is None:
-        raise error
-    print(f"grre: {sentence}", file=sys.stderr)
-    return DataError.exit_status
+        return getattr(error, "exit_status", DataError.exit_status)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -120,9 +108,7 @@ def train(
     return processes.run(work)
 
 
-def explain(
-    config: str, words: list[str], *, steps: int | None = None, json_: bool = False
-) -> None:
+def explain(config: str, words: list[str]) -> None:
     """Show the policy versions and the data of each step.
 
     Reads the configuration alone: builds no model, uses no device. Fields are overridden as for
@@ -130,12 +116,10 @@ def explain(
 
     Args:
         config: a Python file with config() -> grre_jax.config.Config.
-        steps: explain the first N steps; the whole run if not given.
-        json_: print one JSON object.
     """
     from grre_jax.explain import command
 
-    command.run(configured(config, words), steps=steps, as_json=json_)
+    command.run(configured(config, words))
 
 
 def compile_(
@@ -143,32 +127,23 @@ def compile_(
     words: list[str],
     *,
     topology: str | None = None,
-    program: Literal["step", "sampler", "evaluation"] | None = None,
-    json_: bool = False,
+    program: Literal["step", "sampler"] | None = None,
 ) -> int:
     """Show memory and collectives on a TPU slice, without one.
 
-    Compiles the train step and the calls of the sampler, and prints memory, collectives, FLOPs and
-    the compiler's cycles. Fields are overridden as for train. Status 1 if something does not fit.
+    Compiles the train step and the calls of the sampler, and prints memory, collectives and the
+    compiler's cycles. Fields are overridden as for train. Status 1 if something does not fit.
 
     Args:
         config: a Python file with config() -> grre_jax.config.Config.
         topology: generation and sizes of a slice, v5e:16x16 or v5p:4x4x4; this machine's devices if
             not given.
-        program: only this one; all programs of the run if not given.
-        json_: print one JSON object.
+        program: only this one; both if not given.
     """
-    import dataclasses
+    from grre_jax.planner.compile import compile_run
 
-    from grre_jax.planner import compile as compiler
-
-    programs = (program.replace("step", "train step"),) if program else ()
-    result = compiler.compile_run(configured(config, words), topology, programs=programs)
-    if json_:
-        print(json.dumps(dataclasses.asdict(result), indent=2))
-    else:
-        print(compiler.as_text(result))
-    return 0 if all(entry.fits for entry in result.programs) else 1
+    reports = compile_run(configured(config, words), topology, program)
+    return 0 if all(report.fits for report in reports) else 1
 
 
 def evaluate(folder: str, words: list[str], *, output: str = "", processes: Processes) -> int:
@@ -176,7 +151,7 @@ def evaluate(folder: str, words: list[str], *, output: str = "", processes: Proc
 
     pass@1, pass@k, maj@k and greedy accuracy, with 95% intervals: of the first and the last
     checkpoint of a run, or of a model on the task of --task.name. Any field is overridden by its
-    dotted name, fields of evaluation also by their own: --questions 1000 --num-samples 8.
+    dotted name: --evaluation.questions 1000 --evaluation.num-samples 8.
 
     Args:
         folder: a run folder, or a Hugging Face folder.
@@ -193,20 +168,11 @@ def evaluate(folder: str, words: list[str], *, output: str = "", processes: Proc
 
         with mirror.copied(folder, steps=(0, None)) as source:
             run = command.evaluate_run if policies.is_run(source) else command.evaluate_model
-            result = run(source, [_dotted(word) for word in words])
+            result = run(source, words)
         if output and is_first():
             files.replace(path, json.dumps(result, indent=2) + "\n")
 
     return processes.run(work)
-
-
-def _dotted(word: str) -> str:
-    """Returns a word of the command line with the dotted name of a field of evaluation."""
-    from grre_jax.training.config.sections import EvaluationConfig
-
-    name = word.removeprefix("--").partition("=")[0].replace("-", "_")
-    is_field = word.startswith("--") and name in annotations(EvaluationConfig)
-    return f"--evaluation.{word[2:]}" if is_field else word
 
 
 def sample(options: Options) -> int:

@@ -1,8 +1,5 @@
 """The view that an objective has of a run's data: sources, ratio, whether clipping can act."""
 
-from typing import Any
-
-from grre_jax import objectives
 from grre_jax.objectives import RATIO, Objective, Part
 from grre_jax.objectives.parts import ratios
 from grre_jax.training.config.run import Config
@@ -27,15 +24,9 @@ _SOURCES = {
 _OWN = "not known of a loss of one's own"
 
 
-def acts_off_policy(objective: Objective) -> bool:
-    """Returns True if a mask, a weight or the term acts only where a ratio is not 1."""
-    parts = (objective.term, objective.mask, objective.weight)
-    return not objective.term.differentiated and any(RATIO in part.data for part in parts)
-
-
 def objective_report(
     config: Config, objective: Objective, first_stale: int | None
-) -> dict[str, Any]:
+) -> dict[str, str]:
     """Reports what the objective sees.
 
     Args:
@@ -45,20 +36,15 @@ def objective_report(
             None if every step is on-policy.
 
     Returns:
-        Name, formula (of a user's own loss the first paragraph of its docstring), hyperparameters,
-        sources of the data it requires, ratio, and settings that are left out or without effect.
+        The sources of the data it requires, its ratio, its clipping, and what is left out; empty
+        for none.
     """
-    formulas = {row.name: row.formula for row in objectives.algorithm_table()}
-    own = objective.term.description or "a loss of your own"
-    by_turn = f"; r: {_phrase(objective.returns)}" if objective.returns else ""
+    sources = (f"{name}: {_source(name, config)}" for name in sorted(objective.requires))
     return {
-        "objective": objective.name,
-        "formula": formulas.get(objective.name, own) + by_turn,
-        "hyperparameters": {name: float(x) for name, x in objective.hyperparameters.items()},
-        "sources": {name: _source(name, config) for name in sorted(objective.requires)},
+        "sources": "\n".join(sources),
         "ratio": _ratio(config, objective),
         "clipping": _clipping(config, objective, first_stale),
-        "left out": list(left_out(config, objective)),
+        "left out": "\n".join(left_out(config, objective)),
     }
 
 
@@ -84,17 +70,16 @@ def _source(name: str, config: Config) -> str:
 def _clipping(config: Config, objective: Objective, first_stale: int | None) -> str:
     if objective.term.differentiated:
         return _OWN
-    if not acts_off_policy(objective):
+    bounds = [part for part in (objective.mask, objective.weight) if RATIO in part.data]
+    if not (bounds or RATIO in objective.term.data):
         return ""
-    bounds = (part for part in (objective.mask, objective.weight) if RATIO in part.data)
     what = "; ".join(map(_phrase, bounds)) or "the loss depends on the ratio"
     proximal = objective.ratio_reference == ratios.proximal
-    if objective.level == ratios.group_expectation:
-        # Of a completion to its group's expectation, which is another number on-policy too.
-        when = "can act from the first step on"
-    elif proximal and "proximal" not in config.objective.stored:
+    # A ratio to the group's expectation is another number than 1 on-policy too.
+    group = objective.level == ratios.group_expectation
+    if proximal and "proximal" not in config.objective.stored and not group:
         when = "never acts: a step is one update, so p is the policy itself and the ratio is 1"
-    elif stored_data(config) or first_stale == 0:
+    elif group or stored_data(config) or first_stale == 0:
         when = "can act from the first step on"
     elif first_stale is None:
         when = "cannot act: all data is on-policy, and the ratio is 1 up to rounding"

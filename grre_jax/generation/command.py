@@ -29,24 +29,23 @@ LOGPROBS = {"behavior": "logprobs", "sampling": "sampling_logprobs", "policy": "
 
 
 def run(options: Options) -> int:
-    """Checks everything, then loads weights, draws and writes; returns the exit status.
+    """Loads the model, checks the prompts, draws and writes; returns the exit status.
 
     Raises:
         UsageError: an option or a prompt that cannot be used.
         DataError: a model, a run or a file of prompts that is missing or damaged.
     """
-    policy = prompts.find(options)
-    requests = prompts.read(options, policy)
     to_file = options.output not in ("", STANDARD)
     path = Path(options.output)
     if to_file and (path.exists() or not path.parent.is_dir()):
         raise UsageError(f"--output {path}: expected a new file in an existing folder")
-    model, step = policy.load()
+    policy = prompts.find(options)
+    requests = prompts.read(options, policy)
     about = options.params.to_json() | {"seed": options.seed, "cache_dtype": options.cache_dtype}
-    about["model"] = {"path": options.model, "step": step}
+    about["model"] = {"path": options.model, "step": policy.step}
     with naming(options.output), contextlib.ExitStack() as stack:
         out = stack.enter_context(open(path, "x", encoding="utf-8")) if to_file else sys.stdout
-        for line in lines(sampling.prepared(model), requests, options, policy.tokenizer):
+        for line in lines(sampling.prepared(policy.model), requests, options, policy.tokenizer):
             if options.output:
                 out.write(json.dumps(line | about) + "\n")
             else:

@@ -1,7 +1,4 @@
-"""Prompts of `grre sample`, of the command line or of JSON lines, and the model that reads them.
-
-Both are checked before anything is computed; the weights are loaded last.
-"""
+"""Prompts of `grre sample`, of the command line or of JSON lines, and the model that reads them."""
 
 import dataclasses
 from pathlib import Path
@@ -10,13 +7,14 @@ from typing import Any
 import jax
 from flax import nnx
 
-from grre_jax import models, tasks
+from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.generation.options import Options
-from grre_jax.json_files import json_lines, message_text, require
-from grre_jax.models import ModelConfig, Transformer
+from grre_jax.json_files import json_lines, require
+from grre_jax.models import Transformer
 from grre_jax.sampling_params import SamplingParams
-from grre_jax.training import build, mirror, policies
+from grre_jax.tasks.datasets.questions import plain_messages
+from grre_jax.training import policies
 from grre_jax.training.config.run import Config
 
 # Fields of an output line that its input line may not have.
@@ -26,20 +24,12 @@ WRITTEN_FIELDS |= {"model", "seed", "cache_dtype"}
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """A model that is not loaded yet; `run` is its configuration, `shape` None without a folder."""
+    """A model with its tokenizer; `run` is its configuration, `step` None without a run."""
 
-    path: str
     run: Config
     tokenizer: tasks.Tokenizer
-    shape: ModelConfig | None
-
-    def load(self) -> tuple[Transformer, int | None]:
-        """Returns the model, and its step: None without a run."""
-        with mirror.copied(self.path, steps=[None]) as folder:
-            if policies.is_run(folder):
-                _, graph, params, step = policies.policy_at(folder, self.run)
-                return nnx.merge(graph, jax.device_put(params, jax.local_devices()[0])), step
-        return build.build_model(self.run, self.tokenizer), None
+    model: Transformer
+    step: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,37 +42,29 @@ class Request:
 
 
 def find(options: Options) -> Policy:
-    """Returns the model that the options name, with its tokenizer.
+    """Loads the model that the options name, with its tokenizer.
 
     Raises:
         UsageError: an unknown dtype, or a system message for a tokenizer without a chat template.
-        DataError: the model is missing, or its tokenizer missing, damaged or not supported.
+        DataError: the model or its tokenizer is missing, damaged or not supported.
     """
-    path = options.model
-    run = Config(name="sample", model=models.ModelSource(path=path))
-    with mirror.copied(path) as folder:
-        if policies.is_run(folder):
-            run = policies.load_config(folder)
     named = ("dtype", "compute_dtype")
-    given: dict[str, Any] = {name: x for name in named if (x := getattr(options, name))}
+    fields: dict[str, Any] = {name: x for name in named if (x := getattr(options, name))}
     if options.system is not None:
-        given["system_prompt"] = options.system
-    given["template_arguments"] = run.model.template_arguments | options.template_arguments
-    run = dataclasses.replace(run, model=dataclasses.replace(run.model, **given))
-    build.dtypes(run.model)
-    folder = run.model.path
-    if options.system is not None and not folder:
-        raise UsageError(f"--system: {path} has no chat template")
-    tokenizer = build.build_tokenizer(run, run.task.build(run.seed))
-    return Policy(path, run, tokenizer, models.load_config(folder) if folder else None)
+        fields["system_prompt"] = options.system
+    fields["template_arguments"] = options.template_arguments
+    parts, graph, params, step = policies.load(options.model, fields)
+    if options.system is not None and not parts.config.model.path:
+        raise UsageError(f"--system: {options.model} has no chat template")
+    model = nnx.merge(graph, jax.device_put(params, jax.local_devices()[0]))
+    return Policy(parts.config, parts.tokenizer, model, step)
 
 
 def read(options: Options, policy: Policy) -> list[Request]:
     """Reads the prompts that the options give, in order.
 
     Raises:
-        UsageError: a prompt of the command line that cannot be used.
-        DataError: a file that cannot be read, or a line of it that cannot be used; named.
+        DataError: a file that cannot be read, or a prompt that cannot be used; named.
     """
     name = options.input
     lines = [(f"--prompt {n}", {"prompt": x}) for n, x in enumerate(options.prompt, 1)]
@@ -95,8 +77,6 @@ def read(options: Options, policy: Policy) -> list[Request]:
         ]
     except OSError as error:
         raise DataError(f"{name}: expected a file of JSON lines, got {error.strerror}") from error
-    except DataError as error:
-        raise error if name else UsageError(str(error)) from error
     if not requests:
         raise DataError(f'{name}: expected lines of {{"prompt": "..."}}, got none')
     return requests
@@ -111,11 +91,11 @@ def _tokens(fields: dict[str, Any], where: str, policy: Policy, limit: int) -> l
         tokens = _encode(fields, where, policy.tokenizer)
     except UsageError as error:
         raise DataError(f"{where}: {error}") from error
-    shape = policy.shape or ModelConfig
+    shape = policy.model.config
     size = max(len(tokens), 1) + limit
     if size > (most := shape.max_positions):
         raise DataError(f"{where}: expected at most {most} tokens with the new ones, got {size}")
-    start = policy.shape and policy.shape.start_id
+    start = shape.start_id
     return tokens or [policy.tokenizer.eos_ids[0] if start is None else start]
 
 
@@ -125,12 +105,4 @@ def _encode(fields: dict[str, Any], where: str, tokenizer: tasks.Tokenizer) -> l
         return tokenizer.encode_prompt(fields["prompt"])
     if not getattr(tokenizer, "has_template", False):
         raise DataError(f"{where}: field messages needs a chat template. Give the text as prompt")
-    messages = []
-    found = require(fields["messages"] or None, tuple[dict[str, Any], ...], where, "messages")
-    for number, message in enumerate(found):
-        name = f"messages[{number}]"
-        require(message.get("role"), str, where, f"{name}.role")
-        content = message_text(message.get("content"), f"{where}: message {number}")
-        require(content, str, where, f"{name}.content")
-        messages.append(message | {"content": content})
-    return tokenizer.encode_messages(messages)
+    return tokenizer.encode_messages([*plain_messages(fields["messages"], where, "messages")])

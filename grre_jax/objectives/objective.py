@@ -150,13 +150,11 @@ class Advantage(Part):
     Attributes:
         drops: the responses that it drops, a phrase; empty if it drops none.
         random: True if it draws at random and so needs a PRNG key.
-        acts_without_variance: True if a group of equal rewards has advantages other than 0.
         of_components: True if it reads the components of the reward.
     """
 
     drops: str = ""
     random: bool = False
-    acts_without_variance: bool = False
     of_components: bool = False
 
 

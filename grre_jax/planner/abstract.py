@@ -67,18 +67,14 @@ class AbstractRun:
             self.state, self.batch, self.objective, temperature, key, reference, self.frozen
         )
 
-    def shape_of(self, call: Call) -> Shape:
-        """Returns the shape that a run's programs of the call are compiled for."""
-        dtype, compute = build.dtypes(self.config.model)
-        return call.shape(parallel.row_devices(self.mesh), str(compute or dtype))
-
     def lower_call(self, call: Call) -> jax.stages.Lowered:
         """Returns a whole call of the sampler as one program, lowered for the mesh.
 
         Prompts are sharded over data and fsdp, as in a run. A run splits the call into several
         programs, of the same shapes except for the number of steps.
         """
-        shape = self.shape_of(call)
+        dtype, compute = build.dtypes(self.config.model)
+        shape = call.shape(parallel.row_devices(self.mesh), str(compute or dtype))
         settings = call.settings
         lead = (call.fills(shape), shape.shards, shape.prefill_batch)
         shape = dataclasses.replace(shape, steps=call.waves(shape) * settings.max_new_tokens)
@@ -150,7 +146,7 @@ def abstract_model(config: Config) -> Transformer:
         return nnx.eval_shape(lambda: build.build_model(config, tokenizer))
     shape = models.load_config(path)
     dtype, compute = build.dtypes(source)
-    model = nnx.eval_shape(
+    return nnx.eval_shape(
         lambda: Transformer(
             shape,
             rngs=nnx.Rngs(params=jax.random.key(0)),
@@ -160,9 +156,6 @@ def abstract_model(config: Config) -> Transformer:
             lora=build.lora_config(source),
         )
     )
-    if source.path and (Path(source.path) / "tokenizer_config.json").exists():
-        model.limit_ids(build.build_tokenizer(config, None).vocab_size)
-    return model
 
 
 def _placed(tree: Any, mesh: Mesh) -> Any:
@@ -201,10 +194,7 @@ def _whole_call(
         slots = PromptSlots(zeros, lengths, zeros + shape.samples, zeros, zeros, zeros, keys)
         return engine.prefill(shape, weights, state, rotary, slots, prompts, index)
 
-    if len(parts[1]) == 1:
-        state, _ = fill(state, jax.tree.map(lambda x: x[0], parts))
-    else:
-        state, _ = jax.lax.scan(fill, state, parts)
+    state, _ = jax.lax.scan(fill, state, parts)
     begun = jnp.zeros(shape.shards, jnp.int32)
     few = jnp.int32(0)
     return engine.advance(shape, weights, state, distribution, eos, limit, begun, few, False)[1]

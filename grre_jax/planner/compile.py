@@ -16,13 +16,12 @@ import jax
 from grre_jax.errors import DataError, UsageError
 from grre_jax.planner.abstract import AbstractRun, abstract_run
 from grre_jax.planner.counts import count
-from grre_jax.sampling.decoding.state import Shape
 from grre_jax.sampling.distributions.distribution import idle_scopes
 from grre_jax.sampling.memory import USABLE, device_bytes
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.task import build, factory
 from grre_jax.training.actors import calls
-from grre_jax.training.actors.calls import Call, evaluation_call, training_call
+from grre_jax.training.actors.calls import Call, training_call
 from grre_jax.training.config.run import Config
 
 # Of each TPU generation: GiB of memory, cycles a second, axes of a slice. Memory and axes are from
@@ -69,55 +68,26 @@ class Report:
     """One compiled program; all counts are of one device.
 
     Attributes:
-        program: "train step", "sampler" or "evaluation".
+        program: "step" or "sampler".
         fits: False if memory exceeds the capacity, or the compiler ran out of it.
         message: the compiler's out-of-memory message; empty if the program was compiled.
-        call: of the sampler, see `call_summary`; None for the train step.
         memory: bytes by the compiler's `memory_analysis`: "arguments" (parameters, optimizer state,
             batch), "outputs", "aliased" (outputs in the place of arguments), "temporaries"
             (gradients, activations, gathered weights), "code" and their "total"; empty if the
             compiler ran out of memory, as the fields below.
         cycles: by the compiler, without collectives and custom kernels; see `counts.Counts` for
             this and the next fields.
-        least_seconds: duration of these cycles, a lower bound; None if the clock is not known.
-        collectives: {"kind", "axes" of the mesh, "count", "bytes"} of each kind and axes.
-        kernels: number of custom kernels by name, of which nothing is counted.
+        collectives: {"count", "bytes"} of each kind.
         unbounded_loops: loops whose trips cannot be read, counted once.
     """
 
     program: str
     fits: bool
     message: str
-    call: dict[str, Any] | None
     memory: dict[str, int] = dataclasses.field(default_factory=dict)
     cycles: int = 0
-    least_seconds: float | None = None
-    collectives: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    kernels: dict[str, int] = dataclasses.field(default_factory=dict)
+    collectives: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     unbounded_loops: list[str] = dataclasses.field(default_factory=list)
-
-
-@dataclasses.dataclass(frozen=True)
-class Compilation:
-    """The programs of a run, compiled for a target.
-
-    Attributes:
-        config: name of the run.
-        target: name of the slice or platform.
-        devices: number of them.
-        capacity: bytes of a device that a program may use; None if not known.
-        mesh: sizes by axis.
-        parameters: number of the model's.
-        programs: a report each.
-    """
-
-    config: str
-    target: str
-    devices: int
-    capacity: int | None
-    mesh: dict[str, int]
-    parameters: int
-    programs: list[Report]
 
 
 def tpu_slice(name: str) -> Target:
@@ -165,53 +135,52 @@ def local() -> Target:
 
 
 def dispatched(config: Config) -> dict[str, Call | None]:
-    """Returns the programs that a run calls, with the call of those that sample."""
-    programs: dict[str, Call | None] = {"train step": None} if config.training.steps else {}
-    sampling = {"sampler": training_call(config), "evaluation": evaluation_call(config)}
-    return programs | {name: call for name, call in sampling.items() if call}
+    """Returns the programs that a run trains with, and the call of the sampler."""
+    programs: dict[str, Call | None] = {"step": None} if config.training.steps else {}
+    call = training_call(config)
+    return programs | ({"sampler": call} if call else {})
 
 
 def compile_run(
-    config: Config, topology: str | None = None, *, programs: tuple[str, ...] = ()
-) -> Compilation:
-    """Compiles a run's programs.
+    config: Config, topology: str | None = None, program: str | None = None
+) -> list[Report]:
+    """Compiles a run's programs, and prints what the compiler says of each.
 
     Args:
         config: the run.
         topology: name of a TPU slice, such as "v5e:16x16"; this machine's devices if None.
-        programs: which of "train step", "sampler" and "evaluation"; if none, all that the run
-            calls, those that are alike once.
+        program: "step" or "sampler"; both if None.
+
+    Returns:
+        A report of each program.
 
     Raises:
         UsageError: no TPU compiler, an unknown slice, a program that the run does not call, or a
             field that cannot be used.
     """
     called = dispatched(config)
-    if missing := set(programs) - called.keys():
+    if program:
+        if program not in called:
+            names = ", ".join(called)
+            raise UsageError(
+                f"--program: expected one that this run calls ({names}), got {program}"
+            )
+        called = {program: called[program]}
+    if called.get("sampler") and _has_environments(config):
         raise UsageError(
-            f"--program: expected one that this run calls ({', '.join(called)}), got {missing}"
-        )
-    sampling = [program for program in programs or called if called[program]]
-    if sampling and _has_environments(config):
-        raise UsageError(
-            f"--program: expected step for task {config.task.name}, which has environments,"
-            f" got {', '.join(sampling)}"
+            f"--program: expected step for task {config.task.name}, which has environments"
         )
     target = tpu_slice(topology) if topology else local()
     run = abstract_run(config, target.devices)
-    called = {name: call and _fitted(run, target, call) for name, call in called.items()}
-    if not programs:  # an evaluation that samples in training's shape is training's program
-        shapes = [call and run.shape_of(call) for call in called.values()]
-        programs = tuple(name for i, name in enumerate(called) if shapes[i] not in shapes[:i])
-    return Compilation(
-        config=config.name,
-        target=target.name,
-        devices=len(target.devices),
-        capacity=target.capacity,
-        mesh=dict(run.mesh.shape),
-        parameters=run.model.num_parameters,
-        programs=[_report(name, run, target, called[name]) for name in programs],
-    )
+    axes = " x ".join(f"{axis} {n}" for axis, n in run.mesh.shape.items())
+    print(f"{config.name} on {target.name}: {len(target.devices)} devices, mesh {axes}")
+    print(f"model of {run.model.num_parameters:,} parameters")
+    reports = []
+    for name, call in called.items():
+        report = _report(name, run, target, call)
+        print("", *_lines(report, target), sep="\n")
+        reports.append(report)
+    return reports
 
 
 def _has_environments(config: Config) -> bool:
@@ -234,14 +203,13 @@ def _fitted(run: AbstractRun, target: Target, call: Call) -> Call:
 
 
 def _report(program: str, run: AbstractRun, target: Target, call: Call | None) -> Report:
-    summary = call_summary(call, run.shape_of(call)) if call else None
-    lowered = run.lower_call(call) if call else run.lower_step()
+    lowered = run.lower_call(_fitted(run, target, call)) if call else run.lower_step()
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        return Report(program, False, str(error).splitlines()[0], summary)
+        return Report(program, False, str(error).splitlines()[0])
     stats = compiled.memory_analysis()
     memory = {
         "arguments": stats.argument_size_in_bytes,
@@ -251,83 +219,39 @@ def _report(program: str, run: AbstractRun, target: Target, call: Call | None) -
         "code": stats.generated_code_size_in_bytes,
     }
     memory["total"] = sum(memory.values()) - 2 * memory["aliased"]
-    counts = count(compiled.as_text(), run.mesh.shape, idle_scopes(call.settings) if call else ())
+    counts = count(compiled.as_text(), idle_scopes(call.settings) if call else ())
     return Report(
         program=program,
         fits=not target.capacity or memory["total"] <= target.capacity,
         message="",
-        call=summary,
         memory=memory,
         cycles=counts.cycles,
-        least_seconds=counts.cycles / target.clock if target.clock else None,
-        collectives=[
-            {"kind": kind, "axes": list(axes), "count": number, "bytes": counts.moved[kind, axes]}
-            for (kind, axes), number in sorted(counts.collectives.items())
-        ],
-        kernels=dict(counts.kernels),
+        collectives={
+            kind: {"count": number, "bytes": counts.moved[kind]}
+            for kind, number in sorted(counts.collectives.items())
+        },
         unbounded_loops=sorted(counts.unbounded),
     )
 
 
-def call_summary(call: Call, shape: Shape) -> dict[str, Any]:
-    """Returns a call of the sampler in plain types: prompts, completions of each, rows decoded side
-    by side over all devices, and whether rows that end are refilled.
-    """
-    return {
-        "prompts": call.filled(shape.shards),
-        "samples": shape.samples,
-        "rows": shape.decode_slots * shape.shards,
-        "refilled": not shape.resident,
-    }
-
-
-def as_text(compilation: Compilation) -> str:
-    """Returns the result for a reader."""
-    axes = _axes(compilation.mesh)
-    lines = [
-        f"{compilation.config} on {compilation.target}: {compilation.devices} devices, mesh {axes}",
-        f"model of {compilation.parameters:,} parameters",
-    ]
-    for report in compilation.programs:
-        lines += ["", *_lines(report, compilation.capacity)]
-    return "\n".join(lines)
-
-
-def _axes(mesh: dict[str, int]) -> str:
-    return " x ".join(f"{axis} {n}" for axis, n in mesh.items() if n > 1) or "one device"
-
-
-def _lines(report: Report, capacity: int | None) -> list[str]:
+def _lines(report: Report, target: Target) -> list[str]:
     verdict = "fits" if report.fits else "DOES NOT FIT"
     lines = [f"{report.program}: {verdict}"]
-    if report.call:
-        lines.append(f"  {described(report.call)}")
     if not report.memory:
         return [*lines, f"  the compiler: {report.message}"]
     sizes = {name: _bytes(size) for name, size in report.memory.items()}
-    usable = f" of {_bytes(capacity)}" if capacity else ""
+    usable = f" of {_bytes(target.capacity)}" if target.capacity else ""
     lines[0] += f", {sizes.pop('total')}{usable} a device"
     lines.append("  " + ", ".join(f"{name} {size}" for name, size in sizes.items()))
-    if report.least_seconds is not None:
+    if target.clock:
         lines.append(
-            f"  {report.cycles:,} cycles by the compiler, at least {report.least_seconds:.3g} s:"
-            " without collectives and custom kernels"
+            f"  {report.cycles:,} cycles by the compiler, at least"
+            f" {report.cycles / target.clock:.3g} s: without collectives and custom kernels"
         )
-    for entry in report.collectives:
-        axes = ", ".join(entry["axes"]) or "no axis"
-        size = _bytes(entry["bytes"])
-        lines.append(f"  {entry['kind']} over {axes}: {entry['count']:,}, {size} together")
-    lines += [f"  not counted: {number:,} x {name}" for name, number in report.kernels.items()]
+    for kind, entry in report.collectives.items():
+        lines.append(f"  {kind}: {entry['count']:,}, {_bytes(entry['bytes'])} together")
     lines += [f"  counted once: loop {name}" for name in report.unbounded_loops]
     return lines
-
-
-def described(call: dict[str, Any]) -> str:
-    """Returns a call of the sampler in words, from its `call_summary`."""
-    rows = "all decoded side by side"
-    if call["refilled"]:
-        rows = f"{call['rows']:,} at once, and rows that end take those that wait"
-    return f"a call of {call['prompts']:,} prompts x {call['samples']} completions, {rows}"
 
 
 def _bytes(size: int) -> str:

@@ -10,10 +10,7 @@ import dataclasses
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
 from typing import NamedTuple
-
-import numpy as np
 
 COLLECTIVES = (
     "all-gather",
@@ -91,44 +88,40 @@ class Counts:
     Attributes:
         cycles: the compiler's estimates, which include neither collectives nor custom kernels; 0 on
             a platform whose compiler estimates none.
-        collectives: number by (kind, mesh axes that a group spans).
+        collectives: number by kind.
         moved: bytes of whole arrays by the same: as gathered, or as they are to be reduced.
-        kernels: number of custom kernels by name, of which nothing else is counted.
         unbounded: names of loops whose trips cannot be read, counted once.
     """
 
     cycles: int = 0
     collectives: Counter = dataclasses.field(default_factory=Counter)
     moved: Counter = dataclasses.field(default_factory=Counter)
-    kernels: Counter = dataclasses.field(default_factory=Counter)
     unbounded: set[str] = dataclasses.field(default_factory=set)
 
     def add(self, other: Counts, times: int = 1) -> None:
         """Adds a part that runs `times` times."""
         self.cycles += times * other.cycles
-        for counter in ("collectives", "moved", "kernels"):
+        for counter in ("collectives", "moved"):
             for key, value in getattr(other, counter).items():
                 getattr(self, counter)[key] += times * value
         self.unbounded |= other.unbounded
 
 
-def count(text: str, axes: Mapping[str, int], idle: tuple[str, ...] = ()) -> Counts:
+def count(text: str, idle: tuple[str, ...] = ()) -> Counts:
     """Counts a program.
 
     Args:
         text: optimised HLO module of one device.
-        axes: size by name of the mesh that the program is partitioned over.
         idle: scopes of conditionals that take their cheapest branch; the others take their most
             expensive one.
     """
     computations, entry = parse(text)
-    return _Program(computations, axes, idle).count(entry)
+    return _Program(computations, idle).count(entry)
 
 
 @dataclasses.dataclass
 class _Program:
     computations: dict[str, Computation]
-    axes: Mapping[str, int]
     idle: tuple[str, ...]
     counts: dict[str, Counts] = dataclasses.field(default_factory=dict)
 
@@ -136,22 +129,18 @@ class _Program:
         """Returns the counts of a computation that runs once."""
         if name not in self.counts:
             self.counts[name] = Counts()
-            for instruction in self.computations[name].values():
-                self._add(self.counts[name], instruction)
+            computation = self.computations[name]
+            for instruction in computation.values():
+                self._add(self.counts[name], instruction, computation)
         return self.counts[name]
 
-    def _add(self, counts: Counts, instruction: Instruction) -> None:
+    def _add(self, counts: Counts, instruction: Instruction, computation: Computation) -> None:
         opcode = instruction.opcode
         kind = opcode.removesuffix("-start")
         if opcode in ("while", "conditional", "call", "async-start"):
             self._add_parts(counts, instruction)
         elif kind in COLLECTIVES:
-            self._add_collective(counts, instruction, kind)
-        elif opcode == "custom-call":
-            target = instruction.find('custom_call_target="([^"]*)"')
-            # A kernel of Pallas, or of a library, such as __cublas$gemm.
-            if target == "tpu_custom_call" or target.startswith("__"):
-                counts.kernels[re.sub(r"[.\d]+$", "", instruction.name)] += 1
+            _add_collective(counts, instruction, kind, computation)
         elif opcode != "fusion" or not self._add_collective_fusion(counts, instruction):
             counts.cycles += int(instruction.find(r'"estimated_cycles":"(\d+)"') or 0)
 
@@ -190,9 +179,9 @@ class _Program:
         False if the fusion is to be counted by its own work.
         """
         (name,) = fusion.called()
-        inner = self.computations[name].values()
-        collectives = [i for i in inner if i.opcode in COLLECTIVES]
-        marks = " ".join(i.attributes for i in inner)
+        inner = self.computations[name]
+        collectives = [i for i in inner.values() if i.opcode in COLLECTIVES]
+        marks = " ".join(i.attributes for i in inner.values())
         if "AsyncCollectiveDone" in marks:
             return True
         if not collectives:
@@ -203,65 +192,27 @@ class _Program:
             return False  # a collective that started before goes on beside the fusion's work
         for collective in collectives:
             kind = "reduce-scatter" if "all-reduce-scatter" in name else collective.opcode
-            self._add_collective(counts, collective, kind)
+            _add_collective(counts, collective, kind, inner)
         return True
 
-    def _add_collective(self, counts: Counts, instruction: Instruction, kind: str) -> None:
-        arrays = _ARRAY.findall(instruction.result)
-        if instruction.opcode.endswith("-start") and kind != "all-reduce" and len(arrays) > 1:
-            # (operands, results, contexts), of which the contexts are scalars.
-            arrays = [(dtype, dims) for dtype, dims in arrays if dims]
-            arrays = arrays[len(arrays) // 2 :]
-        size = sum(_bytes(dtype, dims) for dtype, dims in arrays)
-        groups = _groups(instruction, math.prod(self.axes.values()))
-        if instruction.opcode.startswith("reduce-scatter"):
-            size *= groups.shape[1]
-        places = zip(self.axes, np.unravel_index(groups, tuple(self.axes.values())), strict=True)
-        axes = tuple(axis for axis, place in places if (place != place[:, :1]).any())
-        counts.collectives[kind, axes] += 1
-        counts.moved[kind, axes] += size
+
+def _add_collective(
+    counts: Counts, instruction: Instruction, kind: str, computation: Computation
+) -> None:
+    shapes = instruction.result
+    if instruction.opcode == "reduce-scatter":
+        operands = re.findall(r"[\w.\-]+", instruction.operands)
+        shapes = " ".join(computation[name].result for name in operands)
+    arrays = _ARRAY.findall(shapes)
+    if instruction.opcode.endswith("-start") and kind != "all-reduce" and len(arrays) > 1:
+        # (operands, results, contexts), of which the contexts are scalars.
+        arrays = [(dtype, dims) for dtype, dims in arrays if dims]
+        arrays = arrays[len(arrays) // 2 :]
+    counts.collectives[kind] += 1
+    counts.moved[kind] += sum(_bytes(dtype, dims) for dtype, dims in arrays)
 
 
 def _bytes(dtype: str, dims: str) -> int:
     """Returns the size of an array in bytes, without the padding of a layout."""
     bits = int(re.search(r"\d+", f"{dtype} 8").group())  # "pred" has none
-    return math.prod(_numbers(dims)) * bits // 8
-
-
-def _groups(collective: Instruction, devices: int) -> np.ndarray:
-    """Returns the device numbers [groups, members] of a collective, in all forms of the text."""
-    text = collective.find(r"(?:replica_groups|source_target_pairs)=(.*)")
-    if text.startswith("{{"):
-        return np.array([_numbers(row) for row in text[: text.index("}}")].split("},")])
-    if text.startswith("["):  # [2,4]<=[4,2]T(1,0)
-        sizes, _, numbers = text.partition("<=")
-        return _iota(numbers).reshape(_numbers(sizes))
-    if not text.startswith("mesh"):
-        return np.arange(devices).reshape(1, -1)
-    # mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'a', 'b':(2)2}: whole axes, or of an axis the
-    # part that has 2 places after one of 2.
-    ids, spanned = re.match(r"mesh\[[^\]]*\](.*?)\{([^}]*)\}", text).groups()
-    sizes = [(name, int(size)) for name, size in re.findall(r"'([^']+)'=(\d+)", text)]
-    parts = dict(re.findall(r"'([^']+)'(?::(\(\d+\)\d+))?", spanned))
-    group = 0
-    members = 1
-    places = np.indices([size for _, size in sizes])
-    for (name, size), place in zip(sizes, places, strict=True):
-        part = parts.get(name, f"({size})1") or f"(1){size}"
-        before, width = _numbers(part)
-        after = size // before // width
-        group = group * size + place - place // after % width * after
-        members *= width
-    numbers = _iota(ids) if ids.strip() else np.arange(group.size)
-    return numbers.ravel()[np.argsort(group.ravel(), kind="stable")].reshape(-1, members)
-
-
-def _iota(text: str) -> np.ndarray:
-    sizes, order = re.search(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text).groups()
-    dims = _numbers(sizes)
-    numbers = np.arange(math.prod(dims)).reshape(dims)
-    return numbers.transpose(_numbers(order)) if order else numbers
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", text)]
+    return math.prod(int(number) for number in re.findall(r"\d+", dims)) * bits // 8

@@ -73,7 +73,7 @@ def train(
     hosts = config.cluster.learner.hosts
     with ray_cluster.connected(config.cluster.address, learner=hosts > 0) as ray:
         if ray:
-            ray_cluster.require(ray, config.cluster.placed)
+            ray_cluster.require(ray, config.cluster.needed)
         if hosts:
             ray_learner.train(config, _run, resume=resume, overwrite=overwrite)
         else:

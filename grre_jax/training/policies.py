@@ -1,7 +1,7 @@
 """Stored policies: the checkpoints of runs and model folders, to sample, score and export."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from grre_jax.rollouts.tools.rescore import Scorer
 from grre_jax.training import build, mirror
 from grre_jax.training.checkpoints.folder import listed, read_params
 from grre_jax.training.completion_logprobs import score_groups
-from grre_jax.training.config.run import Config
+from grre_jax.training.config.run import Config, with_fields
 from grre_jax.training.export import write_model
 from grre_jax.training.run_folder import load_config, split_step
 from grre_jax.training.state import create
@@ -104,6 +104,33 @@ def policies_at(
     return graph, policies, found
 
 
+def load(
+    path: str, fields: Mapping[str, Any], step: int | None = None
+) -> tuple[build.Parts, Any, Any, int | None]:
+    """Returns (parts, static half of the model, all parameters, step) of a model, whose step is
+    None, or of a run's checkpoint, laid out over all devices.
+
+    Args:
+        path: a Hugging Face folder, or a run's folder or URL.
+        fields: of the section `model` that differ from the run's.
+        step: of the checkpoint; the last if None.
+
+    Raises:
+        UsageError: an unknown dtype.
+        DataError: the model, run or checkpoint is missing or damaged.
+    """
+    with mirror.copied(path, steps=[step]) as folder:
+        if is_run(folder):
+            config = with_fields(load_config(folder), {"model": fields})
+            return policy_at(folder, config, step)
+        if step is not None:
+            raise DataError(f"{path} is a model, which has no steps: name it without :{step}")
+        config = with_fields(Config("model", model=ModelSource(path=path)), {"model": fields})
+        parts = build.build(config)
+        graph, state = nnx.split(parts.model)
+        return parts, graph, nnx.to_pure_dict(state), None
+
+
 def find_scorer(name: str, dtype: str = "", compute_dtype: str = "") -> Scorer:
     """Loads a policy, on all devices.
 
@@ -114,25 +141,13 @@ def find_scorer(name: str, dtype: str = "", compute_dtype: str = "") -> Scorer:
             parameters'.
 
     Raises:
-        UsageError: an unknown dtype.
-        DataError: the model, run or checkpoint is missing or damaged.
+        UsageError, DataError: as of `load`.
     """
     path, step = split_step(name)
-    with mirror.copied(path, steps=[step]) as folder:
-        run = load_config(folder) if is_run(folder) else None
-        if run is None and step is not None:
-            raise DataError(f"{path} is a model, which has no steps: name it without :{step}")
-        source = run.model if run else ModelSource(path=path)
-        source = dataclasses.replace(
-            source, dtype=dtype or source.dtype, compute_dtype=compute_dtype or source.compute_dtype
-        )
-        if run:
-            config = dataclasses.replace(run, model=source)
-            parts, graph, params, step = policy_at(folder, config, step)
-        else:
-            parts = build.build(Config(name="model", model=source))
-            graph, state = nnx.split(parts.model)
-            params = nnx.to_pure_dict(state)
+    dtypes = {"dtype": dtype, "compute_dtype": compute_dtype}
+    given = {field: value for field, value in dtypes.items() if value}
+    parts, graph, params, step = load(path, given, step)
+    source = parts.config.model
     model = nnx.merge(graph, params)
 
     def score(groups: Sequence[Group], temperature: float) -> list[Float[np.ndarray, " tokens"]]:

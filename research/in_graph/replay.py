@@ -81,8 +81,8 @@ def replay(folder: Path, key: str, output: Path, console: Any) -> Result:
     words = " ".join(f"--task.options.{option} {value}" for option, value in options.items())
     console.print(
         f"wrote {output}; evaluate it with: grre evaluate {output} --task.name {name} {words}"
-        f" --questions {scale.questions} --num-samples 1 --temperature 0"
-        f" --max-new-tokens {scale.task.answer_length}",
+        f" --evaluation.questions {scale.questions} --evaluation.num-samples 1"
+        f" --evaluation.temperature 0 --evaluation.max-new-tokens {scale.task.answer_length}",
         highlight=False,
         soft_wrap=True,
     )

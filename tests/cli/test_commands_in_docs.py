@@ -64,8 +64,6 @@ def unknown_options(words):
     names = {word: word[2:].replace("-", "_") for word in given}
     options = ("objective.options.", "task.options.")
     foreign = [word for word in given if word not in own and names[word] not in FIELDS]
-    short = "evaluation." if words[0] == "evaluate" else ""
-    foreign = [word for word in foreign if short + names[word] not in FIELDS]
     return [word for word in foreign if not names[word].startswith(options)]
 
 

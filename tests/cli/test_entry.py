@@ -85,9 +85,10 @@ def test_fields_are_printed_and_nothing_runs(config_file, tmp_path, capsys):
 
 
 def test_a_finished_run_is_evaluated(copy, capsys, fails, tmp_path):
-    """With the names of the section `evaluation` alone; else the run stays as it was."""
+    """The run stays as it was."""
     before = contents(copy)
-    words = "--questions 8 --num-samples 4 --max-new-tokens 3"
+    names = {"questions": 8, "num-samples": 4, "max-new-tokens": 3}
+    words = " ".join(f"--evaluation.{name} {value}" for name, value in names.items())
     assert main(["evaluate", str(copy), *words.split(), "--output", str(tmp_path / "e.json")]) == 0
     result = json.loads((tmp_path / "e.json").read_text())
     after = contents(copy)

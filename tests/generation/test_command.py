@@ -15,7 +15,6 @@ from grre_jax.config import Config, ModelSource
 from grre_jax.generation import command, prompts
 from grre_jax.generation.command import LOGPROBS
 from grre_jax.generation.options import Options
-from grre_jax.planner.abstract import abstract_model
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.rollouts.tools.exchange.importers import import_rows
 from grre_jax.tasks import load_tokenizer
@@ -94,8 +93,8 @@ def test_ids_that_the_tokenizer_lacks_are_never_drawn(chat_model, tmp_path):
     folder = models.save(model, tmp_path / "padded", tokenizer_from=chat_model)
     config = Config(name="padded", model=ModelSource(path=str(folder)))
     built = build.build_model(config, load_tokenizer(folder))
-    sampled, _ = prompts.find(Options(str(folder), ("a",))).load()
-    assert [found.num_ids for found in (built, sampled, abstract_model(config))] == [259] * 3
+    sampled = prompts.find(Options(str(folder), ("a",))).model
+    assert built.num_ids == sampled.num_ids == 259
     assert find_scorer(str(folder)).vocab_size == 259
 
 
@@ -118,7 +117,7 @@ def test_rollouts_take_a_line_with_rewards(sample, digit_model, tmp_path):
 def test_dtypes_of_parameters_and_activations(digit_model):
     """Of a folder; a run: cli/test_entry."""
     options = Options(str(digit_model), ("3",), dtype="bfloat16", compute_dtype="float32")
-    model, _ = prompts.find(options).load()
+    model = prompts.find(options).model
     assert {str(value.dtype) for value in models.parameters(model).values()} == {"bfloat16"}
     assert str(model.embed_tokens(np.ones((1, 2), int)).dtype) == "float32"
 

@@ -36,7 +36,7 @@ def truncated(x):
     return weight, jnp.zeros(weight.shape, bool)
 
 
-@o.advantage(hyperparameters=(SHIFT,), acts_without_variance=True)
+@o.advantage(hyperparameters=(SHIFT,))
 def lowered(x):
     """A = r - (mean(r) - shift)."""
     mean = x.groups.mean(x.rewards)

@@ -92,13 +92,10 @@ LINES
   ROOT %end = f32[10]{0:S(1)} bitcast(%u)
 }
 """
-AXES = {"data": 2, "tensor": 4}
 
 
 def counted(*lines, idle=()):
-    return counts.count(
-        PROGRAM.replace("LINES", "\n".join(f"  {line}" for line in lines)), AXES, idle
-    )
+    return counts.count(PROGRAM.replace("LINES", "\n".join(f"  {line}" for line in lines)), idle)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +106,8 @@ def test_a_loop_counts_as_often_as_it_runs(annotation, trips):
         f"%loop = (s32[], f32[10]) while(%init), condition=%cond, body=%body{annotation}"
     )
     assert found.cycles == trips * 7
-    assert found.collectives == {("all-reduce", ("tensor",)): trips}
-    assert found.moved == {("all-reduce", ("tensor",)): trips * 40}
+    assert found.collectives == {"all-reduce": trips}
+    assert found.moved == {"all-reduce": trips * 40}
     assert not found.unbounded
 
 
@@ -134,7 +131,7 @@ def test_a_conditional_counts_its_most_expensive_branch_unless_it_is_idle(branch
     [
         (
             ["%g = f32[10] all-gather(%half), replica_groups=[4,2]<=[2,4]T(1,0), dimensions={0}"],
-            ("all-gather", ("data",)),
+            "all-gather",
             40,
         ),
         (
@@ -143,17 +140,17 @@ def test_a_conditional_counts_its_most_expensive_branch_unless_it_is_idle(branch
                 " replica_groups={{0,4},{1,5},{2,6},{3,7}}, dimensions={0}",
                 "%e = f32[10]{0} all-gather-done(%s)",
             ],
-            ("all-gather", ("data",)),
+            "all-gather",
             40,
         ),
         (
             ["%p = bf16[2] reduce-scatter(%eight), replica_groups=[2,4]<=[8], to_apply=%sum"],
-            ("reduce-scatter", ("tensor",)),
+            "reduce-scatter",
             16,
         ),
         (
             ["%p = bf16[2] fusion(%eight), kind=kCustom, calls=%all-reduce-scatter.1"],
-            ("reduce-scatter", ("tensor",)),
+            "reduce-scatter",
             16,
         ),
         (
@@ -162,12 +159,12 @@ def test_a_conditional_counts_its_most_expensive_branch_unless_it_is_idle(branch
                 "%b = (bf16[4,2], f32[5]) fusion(%l, %r, %half), kind=kCustom, calls=%beside",
                 "%d = f32[10] fusion(%half), kind=kCustom, calls=%done.c",
             ],
-            ("all-gather", ("data",)),
+            "all-gather",
             40,
         ),
         (
             ["%a = ((f32[10]), f32[40], u32[]) async-start(%u), calls=%away"],
-            ("all-gather", ("tensor",)),
+            "all-gather",
             160,
         ),
         (
@@ -175,24 +172,12 @@ def test_a_conditional_counts_its_most_expensive_branch_unless_it_is_idle(branch
                 "%s = (f32[10]{0}, f32[10]{0}, u32[], u32[]) collective-permute-start(%u),"
                 " source_target_pairs={{0,4},{4,0}}",
             ],
-            ("collective-permute", ("data",)),
+            "collective-permute",
             40,
-        ),
-        *(
-            (
-                [f"%g = f32[10] all-gather(%half), replica_groups=mesh{groups}, dimensions={{0}}"],
-                ("all-gather", axes),
-                40,
-            )
-            for groups, axes in (
-                ("['a'=2,'b'=4] {'a'}", ("data",)),
-                ("['a'=2,'b'=4] {'b':(2)2}", ("tensor",)),
-                ("['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}", ("data", "tensor")),
-            )
         ),
         (
             ["%a = f32[10] all-reduce(%u), replica_groups={}, to_apply=%sum"],
-            ("all-reduce", ("data", "tensor")),
+            "all-reduce",
             40,
         ),
     ],
@@ -201,13 +186,6 @@ def test_collectives_in_every_printed_form_count_once(lines, key, size):
     found = counted(*lines)
     assert (found.collectives, found.moved) == ({key: 1}, {key: size})
     assert found.cycles == 0
-
-
-def test_custom_kernels_are_named():
-    kernel = 'custom-call(%l, %r), custom_call_target="tpu_custom_call"'
-    hint = '%h = f32[10] custom-call(%u), custom_call_target="AllocateBuffer"'
-    found = counted(f"%splash.1 = bf16[4,2] {kernel}", f"%splash.2 = bf16[4,2] {kernel}", hint)
-    assert found.kernels == {"splash": 2}
 
 
 EIGHT = """
@@ -222,8 +200,8 @@ def layer(x, w):
     return jax.lax.with_sharding_constraint(jnp.tanh(x @ w), NamedSharding(mesh, P("data", "tensor"))), None
 program = jax.jit(lambda x, w: jax.lax.scan(layer, x, w)[0])
 compiled = program.lower(array((16, 32), "data", "tensor"), array((5, 32, 32), None, "tensor")).compile()
-found = count(compiled.as_text(), mesh.shape)
-print(json.dumps([[[*key, n, found.moved[key]] for key, n in sorted(found.collectives.items())], sorted(found.unbounded)]))
+found = count(compiled.as_text())
+print(json.dumps([[[key, n, found.moved[key]] for key, n in sorted(found.collectives.items())], sorted(found.unbounded)]))
 """
 
 
@@ -236,4 +214,4 @@ def test_a_program_of_eight_devices_by_hand():
     )
     assert done.returncode == 0, done.stderr
     collectives, unbounded = json.loads(done.stdout)
-    assert collectives == [["all-reduce", ["tensor"], 5, 5 * 8 * 32 * 4]] and not unbounded
+    assert collectives == [["all-reduce", 5, 5 * 8 * 32 * 4]] and not unbounded

@@ -184,7 +184,7 @@ def pass_at_k(x: RewardInputs) -> Responses:
     return jnp.where(wins, (rewards - jnp.where(wins, second, 0)) / (std + std_epsilon), 0)
 
 
-@advantage(hyperparameters=(BETA,), acts_without_variance=True)
+@advantage(hyperparameters=(BETA,))
 def asymre(x: RewardInputs) -> Responses:
     """A = r - (mean(r) - beta).
 
@@ -234,13 +234,13 @@ def optimal_value(x: RewardInputs) -> Responses:
     return _log_mean_exp(x, x.hyperparameters["beta_1"])
 
 
-@advantage(acts_without_variance=True)
+@advantage
 def reward(x: RewardInputs) -> Responses:
     """A = r."""
     return jnp.where(x.groups.live, x.rewards, 0)
 
 
-@advantage(name="none", acts_without_variance=True)
+@advantage(name="none")
 def nothing(x: RewardInputs) -> Responses:
     """A = 0: of a loss that reads no reward."""
     return jnp.zeros_like(x.rewards)
@@ -250,7 +250,7 @@ def _above_threshold(x: RewardInputs) -> Flags:
     return x.groups.live & (x.rewards > x.hyperparameters["reward_threshold"])
 
 
-@advantage(hyperparameters=(REWARD_THRESHOLD,), acts_without_variance=True)
+@advantage(hyperparameters=(REWARD_THRESHOLD,))
 def sign(x: RewardInputs) -> Responses:
     """A = 1 where r > reward_threshold, else -1."""
     signs = jnp.where(x.groups.live, jnp.where(_above_threshold(x), 1, -1), 0)
@@ -261,7 +261,6 @@ def sign(x: RewardInputs) -> Responses:
     name="positive",
     hyperparameters=(REWARD_THRESHOLD,),
     drops="responses whose reward is at most the threshold",
-    acts_without_variance=True,
 )
 def positives(x: RewardInputs) -> ShapedData:
     """RAFT: A = 1 where r > reward_threshold; the other responses are dropped."""

@@ -69,7 +69,7 @@ def whitened(x: RewardInputs) -> Responses:
     return _whitened(x, group_mean(x))
 
 
-@advantage(acts_without_variance=True)
+@advantage
 def whitened_returns(x: RewardInputs) -> Responses:
     """r, whitened over the batch's tokens."""
     return _whitened(x, x.rewards)
@@ -88,7 +88,7 @@ def _decoupled(x: RewardInputs) -> Responses:
     return sum(normalised, jnp.zeros_like(x.rewards))
 
 
-@advantage(hyperparameters=(STD_EPSILON,), of_components=True, acts_without_variance=True)
+@advantage(hyperparameters=(STD_EPSILON,), of_components=True)
 def decoupled(x: RewardInputs) -> Responses:
     """GDPO (https://arxiv.org/abs/2601.05242): each component of the reward standardised in its
     group, and their sum over the batch's responses, as its authors' TRL and TRL itself do.
@@ -97,7 +97,7 @@ def decoupled(x: RewardInputs) -> Responses:
     return spread / (std + x.hyperparameters["std_epsilon"])
 
 
-@advantage(hyperparameters=(STD_EPSILON,), of_components=True, acts_without_variance=True)
+@advantage(hyperparameters=(STD_EPSILON,), of_components=True)
 def decoupled_whitened(x: RewardInputs) -> Responses:
     """The same, the sum whitened over the batch's tokens, as its authors' verl does."""
     return _whitened(x, _decoupled(x))

@@ -5,27 +5,10 @@ names, and the reference of the documentation lists them.
 """
 
 import dataclasses
-import difflib
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 from grre_jax.domains import annotations, describe, documented, plain
-
-# Names of fields in other libraries whose spelling is not near, by their last part.
-FOREIGN_NAMES = {
-    "lr": "optimizer.learning_rate",
-    "max_grad_norm": "optimizer.clip_norm",
-    "max_steps": "training.steps",
-    "batch_size": "training.prompts_per_step",
-    "num_generations": "sampling.group_size",
-    "max_completion_length": "sampling.max_new_tokens",
-    "beta": "objective.options.kl_coef",
-    "kl_coef": "objective.options.kl_coef",
-    "num_iterations": "regime.reuse",
-    "model_name_or_path": "model.path",
-    "output_dir": "run_dir",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +17,6 @@ class Field:
 
     Attributes:
         name: dotted, as on the command line.
-        section: the class of its section.
         annotation: see `domains.checked`.
         type: as Python writes it, without the domain.
         default: its value in the configuration that was walked.
@@ -44,7 +26,6 @@ class Field:
     """
 
     name: str
-    section: type
     annotation: Any
     type: str
     default: Any
@@ -76,22 +57,5 @@ def fields(section: Any, prefix: str = "") -> list[Field]:
         domain = domain or describe(annotation)
         kind = inspect.formatannotation(plain(annotation))
         required = field.default is field.default_factory is dataclasses.MISSING
-        listed.append(
-            Field(name, type(section), annotation, kind, value, required, domain, meaning)
-        )
+        listed.append(Field(name, annotation, kind, value, required, domain, meaning))
     return listed
-
-
-def similar_fields(names: Sequence[str], name: str) -> list[str]:
-    """Returns the fields that an unknown dotted name probably means, at most three: that of another
-    library's name, one with a similar spelling, or those with the same last part or in
-    a section of that name.
-    """
-    leaf = name.rpartition(".")[2]
-    if leaf in FOREIGN_NAMES:
-        return [FOREIGN_NAMES[leaf]]
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
-    related = [
-        field for field in names if field.endswith(f".{leaf}") or field.startswith(f"{name}.")
-    ]
-    return close or related[:3]

@@ -5,7 +5,6 @@ names on the command line.
 import dataclasses
 import importlib.util
 import json
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from grre_jax.reporting.config import LoggingConfig
 from grre_jax.sampling.config import SamplingConfig
 from grre_jax.storage import remote
 from grre_jax.tasks.config import TaskConfig
-from grre_jax.training.config.fields import fields, similar_fields
+from grre_jax.training.config.fields import fields
 from grre_jax.training.config.sections import (
     CheckpointConfig,
     ClusterConfig,
@@ -142,8 +141,6 @@ class Config(Record):
         return json.dumps(dataclasses.asdict(self), indent=2, default=str) + "\n"
 
 
-_DEFAULTS = Config(name="default")
-
 # A run may be resumed with other values of these fields: they do not change the results of the
 # steps already taken.
 RESUMABLE_FIELDS = (
@@ -186,8 +183,7 @@ def load_file(path: str | Path) -> Config:
     """
     path = Path(path)
     if not path.is_file() or path.suffix != ".py":
-        near = nearest(path.name, [file.name for file in path.parent.glob("*.py")])
-        raise UsageError(f"config file {path}: expected a Python file with config(){near}")
+        raise UsageError(f"config file {path}: expected a Python file with config()")
     spec = importlib.util.spec_from_file_location(f"grre_config_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent.resolve()))
@@ -197,7 +193,8 @@ def load_file(path: str | Path) -> Config:
     except DataError:
         raise
     except Exception as error:
-        raise UsageError(f"config file {raised_in(path, error)}: {_explained(error)}") from error
+        said = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+        raise UsageError(f"config file {raised_in(path, error)}: {said}") from error
     finally:
         sys.path.remove(str(path.parent.resolve()))
     if not isinstance(config, Config):
@@ -205,19 +202,6 @@ def load_file(path: str | Path) -> Config:
             f"config() of {path} returned {type(config).__name__}, not grre_jax.config.Config"
         )
     return config
-
-
-def _explained(error: Exception) -> str:
-    """Returns the error of a configuration's file in words, with the dotted names of fields."""
-    # Of sections with the same class the first one is named.
-    names = {field.section.__name__: field.name for field in reversed(fields(_DEFAULTS))}
-    prefixes = {section: name[: name.rfind(".") + 1] for section, name in names.items()}
-    if isinstance(error, ConfigError):
-        return str(error.within(prefixes.get(type(error.record).__name__, "")))
-    call = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
-    if call and call[1] in prefixes:
-        error = unknown_field(prefixes[call[1]] + call[2])
-    return str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
 
 
 def with_fields(section: Any, changes: Mapping[str, Any], prefix: str = "") -> Any:
@@ -252,9 +236,10 @@ def with_fields(section: Any, changes: Mapping[str, Any], prefix: str = "") -> A
 
 def unknown_field(name: str) -> UsageError:
     """Returns the error for a dotted name that is not a field's, with the nearest one."""
-    names = [field.name for field in fields(_DEFAULTS)]
-    near = " or ".join(similar_fields(names, name))
-    return UsageError(f"unknown field {name!r}" + (f"; did you mean {near}?" if near else ""))
+    names = [field.name for field in fields(Config(name="default"))]
+    return UsageError(
+        f"unknown field {name!r}{nearest(name, names)}: grre train CONFIG --print-config lists all"
+    )
 
 
 # Fields of stored configurations that were renamed since: dotted name and new last part, empty if

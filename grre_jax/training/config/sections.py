@@ -1,9 +1,18 @@
 """The sections of a configuration that `training` owns."""
 
+import collections
 import dataclasses
 from typing import Annotated, Any, Literal
 
-from grre_jax.domains import AtLeastMinusOne, ConfigError, Count, NonNegative, Positive, Record
+from grre_jax.domains import (
+    AboveZero,
+    AtLeastMinusOne,
+    ConfigError,
+    Count,
+    NonNegative,
+    Positive,
+    Record,
+)
 from grre_jax.rollouts.schema import STORED_FIELDS
 from grre_jax.sampling_params import SamplingParams
 from grre_jax.training.data.plan import MAX_ROUNDS
@@ -111,12 +120,7 @@ class _Resources(Record):
 
     cpus: NonNegative = 1
     accelerators: NonNegative = 0
-    resources: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    def _validate(self) -> None:
-        for name, amount in self.resources.items():
-            if type(amount) not in (int, float) or not amount > 0:
-                raise ConfigError(f"resources.{name}", "a number above 0", amount)
+    resources: dict[str, AboveZero] = dataclasses.field(default_factory=dict)
 
     @property
     def each(self) -> dict[str, float]:
@@ -141,7 +145,6 @@ class ExplorersConfig(_Resources):
     most: Count = 1
 
     def _validate(self) -> None:
-        super()._validate()
         if 0 < self.most < self.least:
             raise ConfigError("most", f"0, or at least {self.least}, as least", self.most)
 
@@ -169,7 +172,6 @@ class LearnerConfig(_Resources):
     restarts: Count = 10
 
     def _validate(self) -> None:
-        super()._validate()
         if bool(self.topology) > bool(self.accelerator_type):
             domain = "a TPU's name, TPU-V6E, beside topology"
             raise ConfigError("accelerator_type", domain, self.accelerator_type)
@@ -206,18 +208,18 @@ class ClusterConfig(Record):
         return bool(self.address and self.explorers.most)
 
     @property
-    def placed(self) -> list[tuple[str, int, int, dict[str, float]]]:
-        """Processes placed on the cluster: kind, least and most number, and resources of each."""
-        if not self.address:
-            return []
-        hosts = self.learner.hosts
+    def needed(self) -> dict[str, float]:
+        """Amounts by resource that the cluster must have room for at the start."""
         explorers = self.explorers
-        kinds = [
-            ("learner", hosts, hosts, self.learner.each),
-            ("explorer", min(explorers.least, explorers.most), explorers.most, explorers.each),
-            ("judge", self.judges, self.judges, {"CPU": 1}),
-        ]
-        return [kind for kind in kinds if kind[2]]
+        amounts: collections.Counter[str] = collections.Counter()
+        for count, each in (
+            (self.learner.hosts, self.learner.each),
+            (min(explorers.least, explorers.most), explorers.each),
+            (self.judges, {"CPU": 1}),
+        ):
+            for name, amount in each.items():
+                amounts[name] += count * amount
+        return amounts
 
 
 EXPERT = ":expert"

@@ -165,8 +165,8 @@ def _with_room(parts: build.Parts, questions: Sequence[Question]) -> build.Parts
     room = parts.model.config.max_positions
     if longest + new > room:
         raise UsageError(
-            f"the longest question has {longest} tokens, and with --max-new-tokens {new} that is"
-            f" more than the {room} that the model was made for: lower --max-new-tokens"
+            f"evaluation.max_new_tokens: expected at most {room - longest} beside the longest"
+            f" question, of {longest} tokens, got {new}"
         )
     limit = -(-max(longest, config.sampling.max_prompt_tokens) // PROMPT_TOKENS) * PROMPT_TOKENS
     sampling = dataclasses.replace(config.sampling, max_prompt_tokens=limit)

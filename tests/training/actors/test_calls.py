@@ -23,19 +23,16 @@ def configured(words):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("", {"sampler": 16, "evaluation": 256}),
-        ("--regime.sync_interval 20 --evaluation.questions 0", {"sampler": 320}),
-        (
-            "--regime.offline true --sampling.prompts_per_call 100",
-            {"sampler": 100, "evaluation": 100},
-        ),
-        ("--data.path p", {"evaluation": 256}),
-        ("--training.steps 0", {"evaluation": 256}),
+        ("", {"sampler": 16}),
+        ("--regime.sync_interval 20", {"sampler": 320}),
+        ("--regime.offline true --sampling.prompts_per_call 100", {"sampler": 100}),
+        ("--data.path p", {}),
+        ("--training.steps 0", {}),
     ],
 )
 def test_the_programs_of_a_run(words, expected):
     calls = compile.dispatched(configured(words))
-    assert calls.pop("train step", None) is None
+    assert calls.pop("step", None) is None
     assert {name: call.prompts for name, call in calls.items()} == expected
 
 

@@ -38,7 +38,7 @@ def test_greedy_answers_agree(model):
     ("words", "field"),
     [
         ("--training.steps 3", "training.steps"),
-        ("--evaluation.max-new-tokens 3000", "2048"),
+        ("--evaluation.max-new-tokens 3000", "evaluation.max_new_tokens"),
         ("", "arithmetic/held-out"),  # it trained on the questions
     ],
 )
