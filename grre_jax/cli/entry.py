@@ -19,7 +19,7 @@ from grre_jax.allocation import keep_freed_memory
 from grre_jax.cli import rollouts
 from grre_jax.cli.algorithms import algorithms
 from grre_jax.cli.arguments import Processes, add_command, call, configured
-from grre_jax.domains import annotations
+from grre_jax.domains import Count, annotations
 from grre_jax.errors import DataError, UsageError, naming, system_failure
 from grre_jax.generation.options import Options
 from grre_jax.storage import files
@@ -219,14 +219,16 @@ def sample(options: Options) -> int:
     return command.run(options)
 
 
-def report(folders: tuple[str, ...], *, output: str | None = None, completions: int = 200) -> None:
+def report(
+    folders: tuple[str, ...], *, output: str | None = None, completions: Count = 200
+) -> None:
     """Write summary table and curves of one or several runs.
 
     Args:
         folders: run folders, or their URLs.
         output: the folder for plots/, summary.json and report.html: the run's own for one run,
             A-vs-B beside the first for several, if not given.
-        completions: the most completions of each run on the page.
+        completions: about how many completions of each run on the page, in whole groups.
     """
     from grre_jax import reporting
     from grre_jax.training import mirror

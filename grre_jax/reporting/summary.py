@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from grre_jax.console import make_table
-from grre_jax.reporting.intervals import Evaluation
 from grre_jax.reporting.metric_names import described, written
 from grre_jax.reporting.metrics import Metrics, Row, accuracy_known, json_safe, series
 
@@ -28,8 +27,9 @@ def summarise(name: str, folder: str, metrics: Metrics) -> dict[str, Any]:
         metrics: as `read_metrics` gives it.
 
     Returns:
-        By name, None or empty if the run did not record it: each `Evaluation` of the measures;
-        means over the first tenth of the steps (reward_first) or the last; totals; the staleness.
+        By name, None or empty if the run did not record it: every evaluation of the measures, with
+        its interval; means over the first tenth of the steps (reward_first) or the last; totals;
+        the staleness.
     """
     train = metrics.get("train", [])
     held_out = metrics.get("eval", [])
@@ -75,10 +75,11 @@ def summary_cells(summary: Mapping[str, Any]) -> dict[str, str]:
         # Rewards of 0 and 1 are shown once, as accuracy.
         if not evaluations or (name == "reward" and evaluations == summary["accuracy"]):
             continue
-        best = max(evaluations, key=lambda evaluation: evaluation.value)
+        best = max(evaluations, key=lambda evaluation: evaluation["value"])
         for place, one in (("first", evaluations[0]), ("last", evaluations[-1]), ("best", best)):
             label = f"{name.replace('_', ' ')}, {place}"
-            cells[label] = f"{_cell(name, one.value, one.low, one.high)}, step {one.step:,}"
+            text = _cell(name, one["value"], one["low"], one["high"])
+            cells[label] = f"{text}, step {one['step']:,}"
     cells |= _number_cells(summary)
     if staleness := summary["staleness"]:
         mean = np.average(list(staleness), weights=list(staleness.values()))
@@ -132,15 +133,18 @@ def _cell(name: str, value: float, low: float, high: float) -> str:
     return f"{text} ({written(kind, name, low)} to {written(kind, name, high)})"
 
 
-def _evaluations(metrics: Metrics, name: str) -> list[Evaluation]:
+def _evaluations(metrics: Metrics, name: str) -> list[dict[str, Any]]:
     """The finite values of every evaluation; none of an accuracy that some evaluations lack."""
     rows = {row["step"]: row for row in metrics.get("eval", ()) if name in row}
     if name != "reward" and not accuracy_known(metrics, name):
         return []
-    low = f"{name}_low"
-    high = f"{name}_high"
     return [
-        Evaluation(step, row[name], row.get(low, math.nan), row.get(high, math.nan))
+        {
+            "step": step,
+            "value": row[name],
+            "low": row.get(f"{name}_low", math.nan),
+            "high": row.get(f"{name}_high", math.nan),
+        }
         for step, row in sorted(rows.items())
         if math.isfinite(row[name])
     ]

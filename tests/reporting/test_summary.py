@@ -20,7 +20,7 @@ def test_readings_of_a_run(make_run):
         "kl_to_start": 0.3,
     }
     assert {name: summary[name] for name in expected} == pytest.approx(expected)
-    assert summary["accuracy"][-1].low == last["accuracy_low"]
+    assert summary["accuracy"][-1]["low"] == last["accuracy_low"]
     json.dumps(json_safe(summary), allow_nan=False)
 
 
@@ -33,7 +33,7 @@ def test_a_reward_that_is_not_an_accuracy():
     assert not summary["accuracy"]
     assert summary_cells(summary)["reward, last"] == "1.5 (1.4 to 1.6), step 20"
     last["accuracy"] = 0.5
-    assert summarise("run", "", metrics)["accuracy"][-1].value == 0.5
+    assert summarise("run", "", metrics)["accuracy"][-1]["value"] == 0.5
 
 
 def test_ages_add_up_and_a_step_taken_twice_counts_once():
