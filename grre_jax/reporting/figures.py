@@ -34,7 +34,7 @@ class Panel:
     @property
     def entry(self) -> MetricName:
         """Unit, meaning and advice of the scalar."""
-        return described(self.kind, self.key) or MetricName(self.key, [self.kind], "", "")
+        return described(self.kind, self.key)
 
     def has_data(self, metrics: Metrics) -> bool:
         """True if any row of the run has the scalar."""

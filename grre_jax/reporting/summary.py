@@ -1,8 +1,6 @@
 """A run in a dozen numbers, and runs or policies side by side in a table."""
 
-import collections
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,8 +10,13 @@ from grre_jax.console import make_table
 from grre_jax.reporting.metric_names import described, written
 from grre_jax.reporting.metrics import Metrics, Row, accuracy_known, json_safe, series
 
-LAST_TENTH = ("effective_sample_size", "entropy", "clip_fraction", "response_length")
-STALENESS = re.compile(r"staleness_(\d+)")  # groups of a step that were sampled N updates before
+LAST_TENTH = (
+    "effective_sample_size",
+    "entropy",
+    "clip_fraction",
+    "response_length",
+    "staleness",
+)
 SECONDS = "seconds_"  # first word of scalars of a train row that are seconds of work
 MEASURES = ("accuracy", "greedy_accuracy", "reward")
 
@@ -28,8 +31,7 @@ def summarise(name: str, folder: str, metrics: Metrics) -> dict[str, Any]:
 
     Returns:
         By name, None or empty if the run did not record it: every evaluation of the measures, with
-        its interval; means over the first tenth of the steps (reward_first) or the last; totals;
-        the staleness.
+        its interval; means over the first tenth of the steps (reward_first) or the last; totals.
     """
     train = metrics.get("train", [])
     held_out = metrics.get("eval", [])
@@ -49,7 +51,6 @@ def summarise(name: str, folder: str, metrics: Metrics) -> dict[str, Any]:
         "tokens": _total(train, "tokens"),
         "wall_seconds": max(elapsed, default=0.0),
         "seconds": {key.removeprefix(SECONDS): _total(train, key) for key in sorted(works)},
-        "staleness": _staleness(train),
         "verify_failures": _total(train, "verify_failures"),
         "not_finite_steps": sum(None in json_safe(row).values() for row in train),
     }
@@ -81,9 +82,6 @@ def summary_cells(summary: Mapping[str, Any]) -> dict[str, str]:
             text = _cell(name, one["value"], one["low"], one["high"])
             cells[label] = f"{text}, step {one['step']:,}"
     cells |= _number_cells(summary)
-    if staleness := summary["staleness"]:
-        mean = np.average(list(staleness), weights=list(staleness.values()))
-        cells["staleness (updates)"] = f"{mean:.1f} ({min(staleness)} to {max(staleness)})"
     total = sum(summary["seconds"].values()) or 1.0
     for work, seconds in summary["seconds"].items():
         cells[f"time, {work}"] = f"{seconds / total:.0%}"
@@ -148,19 +146,6 @@ def _evaluations(metrics: Metrics, name: str) -> list[dict[str, Any]]:
         for step, row in sorted(rows.items())
         if math.isfinite(row[name])
     ]
-
-
-def _staleness(rows: list[Row]) -> dict[int, int]:
-    """Groups trained on by the age of their policy in updates."""
-    ages: collections.Counter[int] = collections.Counter()
-    # A step that was taken twice (killed and resumed) counts as its last row says.
-    for row in {row["step"]: row for row in rows}.values():
-        for name, count in row.items():
-            # The shares of tokens by age, of the first two bins, have such names too: 0.0 of no
-            # group.
-            if (match := STALENESS.fullmatch(name)) and int(count):
-                ages[int(match[1])] += int(count)
-    return dict(sorted(ages.items()))
 
 
 def _finite(rows: list[Row], name: str) -> np.ndarray:
