@@ -1,7 +1,6 @@
 """Rewards of stored completions under another verifier."""
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from grre_jax.tasks.judging import FAILED_REWARD, FIELD, REASONS, Judge, Judged
 
 GROUPS_AT_ONCE = 64  # judged together, so that all processes have something to do
 BEFORE = "rewards_before"  # in a group's `extra`: what earlier verifiers said, oldest first
-Change = tuple[float | None, float | None]  # reward before and now, None without a verdict
 
 
 def reverify(
@@ -27,7 +25,7 @@ def reverify(
     *,
     done: Callable[[int], None] = lambda groups: None,
     judges: int = 1,
-) -> Counter[Change]:
+) -> int:
     """Copies a rollout folder with the rewards and components that another verifier gives.
 
     The former ones are kept in the groups' `extra`, under BEFORE.
@@ -42,16 +40,17 @@ def reverify(
         judges: that share the groups which are judged together, GROUPS_AT_ONCE each.
 
     Returns:
-        Number of completions by (reward before, reward now), of those that this call judged.
+        Number of completions whose reward changed, of those that this call judged.
 
     Raises:
         UsageError: the output holds something else.
         DataError: the folder is empty or damaged.
     """
     source = rollouts.read(folder)
-    changes: Counter[Change] = Counter()
+    changes = 0
 
     def changed(numbers: range) -> Iterator[Group]:
+        nonlocal changes
         size = GROUPS_AT_ONCE * judges
         for start in range(0, len(numbers), size):
             groups = [source[number] for number in numbers[start : start + size]]
@@ -60,7 +59,8 @@ def reverify(
             )
             for group, judged in zip(groups, judgements, strict=True):
                 now = _with(group, judged)
-                changes.update(zip(_numbers(group.rewards), _numbers(now.rewards), strict=True))
+                same = np.isclose(group.rewards, now.rewards, rtol=0, atol=0, equal_nan=True)
+                changes += int((~same).sum())
                 yield now
             done(len(groups))
 
