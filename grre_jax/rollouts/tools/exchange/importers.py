@@ -38,7 +38,6 @@ FORMATS: dict[str, dict[str, str]] = {
         "reward": "score",
         "group": "input",
     },
-    "toolace": {},
     "gsm8k-solutions": {"text": "solution", "reward": "is_correct"},
 }
 # Other names of fields, in every format. Masks of other libraries are 1 where the policy generated.
@@ -84,8 +83,8 @@ def import_rows(
 
     Args:
         kind: jsonl; parquet (a file, or a folder of them); datasets (a folder of
-            `datasets.save_to_disk`, or NAME:SPLIT of a data set on the Hub); toolace; trl
-            (completions that its trainers logged: the reward columns, which end in "_reward",
+            `datasets.save_to_disk`, or NAME:SPLIT of a data set on the Hub); trl (completions
+            that its trainers logged: the reward columns, which end in "_reward",
             become components, and their sum the reward); verl (lines of its rollout_data_dir);
             gsm8k-solutions (GSM8K's example_model_solutions.jsonl).
         path: the file, folder or name.
@@ -137,7 +136,7 @@ def import_rows(
     new = {"writer": kind, "policy_version": -1, "metadata": provenance | source}
 
     def groups() -> Iterator[copying.Placed]:
-        located = _renamed(_noted(sources.rows(path, kind), unseen), kind, names)
+        located = _renamed(sources.rows(path, kind), kind, names, unseen)
         first = next(located, None)
         if first is None:
             raise DataError(f"{path} has no groups; write one JSON object a line.")
@@ -162,22 +161,12 @@ def import_rows(
     return writer.write_all(folder, copying.datasets(groups()))
 
 
-def _noted(
-    found: Iterator[tuple[str, rows.Row]], unseen: set[str]
-) -> Iterator[tuple[str, rows.Row]]:
-    """Yields rows, and takes the columns that they and their completions have out of `unseen`."""
-    for place, row in found:
-        if unseen:
-            lists = (value for value in row.values() if isinstance(value, list))
-            for part in (row, *itertools.chain.from_iterable(lists)):
-                unseen.difference_update(part if isinstance(part, dict) else ())
-        yield place, row
-
-
 def _renamed(
-    found: Iterator[tuple[str, rows.Row]], kind: str, names: dict[str, str]
+    found: Iterator[tuple[str, rows.Row]], kind: str, names: dict[str, str], unseen: set[str]
 ) -> Iterator[tuple[str, rows.Row]]:
-    """Yields rows under the names of fields, with their places."""
+    """Yields rows under the names of fields, with their places, and takes their columns out of
+    `unseen`.
+    """
     for place, row in found:
         with _placed(place):
             if kind == "gsm8k-solutions":
@@ -186,7 +175,7 @@ def _renamed(
                 row = _with_components(row, names)
             elif "data_set" in row:
                 row = _exported(row)
-            row = rows.renamed(row, names)
+            row = rows.renamed(row, names, unseen)
         yield place, row
 
 
