@@ -80,7 +80,7 @@ class MetricsLog(contextlib.AbstractContextManager):
             The row as `read_metrics` will return it.
 
         Raises:
-            ValueError: a scalar is not a single real number, or has the name of a header's field.
+            ValueError: a scalar has the name of a header's field.
         """
         row: Row = {
             "step": int(step),
@@ -91,7 +91,7 @@ class MetricsLog(contextlib.AbstractContextManager):
         for name, value in scalars.items():
             if name in HEADER:
                 raise ValueError(f"scalar {name!r}: expected another name than {HEADER}")
-            row[name] = plain_number(name, value)
+            row[name] = plain_number(value)
         # One write call of one whole line: after a kill at most the last line is torn.
         with naming(self.path):
             self._file.write(_encode(row))
@@ -178,19 +178,12 @@ def accuracy_known(metrics: Metrics, name: str = "accuracy") -> bool:
     return any(name in row for row in rows) and all(name in row for row in rows if "reward" in row)
 
 
-def plain_number(name: str, value: object) -> int | float:
-    """Returns a Python number from a Python, NumPy or JAX scalar; a float32 in its shortest form.
-
-    Raises:
-        ValueError: the value is not a single real number; names the scalar.
-    """
-    array = np.asarray(value)
-    if array.size != 1 or array.dtype.kind in "cOSUMm":
-        raise ValueError(f"scalar {name!r}: expected one real number, got {value!r}")
-    scalar = array.reshape(())[()]
-    if array.dtype.kind in "biu":
-        return int(scalar)
-    return float(str(scalar)) if array.dtype == np.float32 else float(scalar)
+def plain_number(value: object) -> int | float:
+    """Returns the Python number of any scalar; a float32 in its shortest form."""
+    number = np.asarray(value).reshape(())
+    if number.dtype.kind in "biu":
+        return int(number)
+    return float(str(number)) if number.dtype == np.float32 else float(number)
 
 
 def json_safe(value: object) -> object:

@@ -30,7 +30,6 @@ class TrainingProgress:
         description: the phase's name.
         kind: of the rows that `update` gets.
         console: the rich console; one on standard output by default.
-        enabled: False shows nothing (every process but the first of a pod).
     """
 
     def __init__(
@@ -41,15 +40,14 @@ class TrainingProgress:
         description: str = "train",
         kind: str = "train",
         console=None,
-        enabled: bool = True,
     ):
         from rich import progress
 
         self._total = int(total_steps)
         self._description = description
         self._kind = kind
-        self._console = console if enabled and console else make_console(quiet=not enabled)
-        self._live = enabled and self._console.is_interactive
+        self._console = console or make_console()
+        self._live = self._console.is_interactive and not self._console.quiet
         self._readings = ""
         self._printed_at: float | None = None  # the last line of a step
         # Without a terminal it only estimates the time left.

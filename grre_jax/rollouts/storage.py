@@ -117,25 +117,17 @@ class LocalStorage:
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[Path]:
-        """Makes a local folder for new data sets, and the rollout folder, which is removed if
-        nothing is sealed in it.
+        """Makes a local folder for new data sets, and the rollout folder.
 
         Raises:
             OSError: the folder cannot be made.
         """
-        is_made_here = not self.path.exists()
-        listing = self.path / manifest.FILENAME
         incomplete = self.path / INCOMPLETE
         incomplete.mkdir(parents=True, exist_ok=True)
-        listing.touch()  # first of all: it is what makes the folder a rollout folder
-        try:
-            with tempfile.TemporaryDirectory(dir=incomplete, ignore_cleanup_errors=True) as folder:
-                yield Path(folder)
-        except BaseException:
-            # Its size, since another writer may have sealed a data set there meanwhile.
-            if is_made_here and listing.stat().st_size == 0:
-                shutil.rmtree(self.path, ignore_errors=True)
-            raise
+        # First of all: it is what makes the folder a rollout folder.
+        (self.path / manifest.FILENAME).touch()
+        with tempfile.TemporaryDirectory(dir=incomplete, ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
 
     def publish(self, staged: list[tuple[Path, manifest.Entry]]) -> list[str]:
         """Stores data sets and enters them in the manifest, all or none.

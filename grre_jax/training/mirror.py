@@ -73,19 +73,8 @@ def opened(folder: str) -> Iterator[Mirror | None]:
         mirror.pull()
         try:
             yield mirror
-        except BaseException:
-            try:
-                mirror.close()
-            except OSError as error:  # the block's own error is the one to raise
-                _log.warning(
-                    "%s cannot be written (%s): the newest files are in %s alone, which the next"
-                    " start of the run removes: copy that folder first",
-                    folder,
-                    error,
-                    local,
-                )
-            raise
-        mirror.close()
+        finally:
+            mirror.close()
         shutil.rmtree(local, ignore_errors=True)
 
 
@@ -182,11 +171,22 @@ class Mirror:
                 _log.warning("%s cannot be written (%s); trying again", self._store.url, error)
 
     def close(self) -> None:
-        """Copies new files to the store, for the last time."""
+        """Copies new files to the store, for the last time.
+
+        Raises:
+            OSError: the store cannot be written; names the local folder.
+        """
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-            self.push()
+            try:
+                self.push()
+            except OSError as error:
+                raise OSError(
+                    f"{self._store.url} cannot be written ({error}): the newest files are in"
+                    f" {self.folder} alone, which the next start of the run removes: copy that"
+                    " folder first"
+                ) from error
 
     def clear(self) -> None:
         """Removes the run from the store before `start`, its config.json last."""

@@ -28,7 +28,7 @@ def train(folder, logging, steps, kept=None, **options):
 
 
 def test_tensorboard_has_each_row_once_after_a_kill(tmp_path):
-    """Steps 2 to 6 are not flushed when the run is killed; it resumes at step 4."""
+    """Of a run that resumes at step 4; what it wrote last is torn."""
     folder = tmp_path / "tensorboard"
     log = open_log(tmp_path, LoggingConfig())
     log.write("warm_start", 9, {"loss": float("inf")})
