@@ -219,16 +219,14 @@ def sample(options: Options) -> int:
     return command.run(options)
 
 
-def report(
-    folders: tuple[str, ...], *, output: str | None = None, completions: Count = 200
-) -> None:
+def report(folders: tuple[str, ...], *, output: str | None = None, groups: Count = 24) -> None:
     """Write summary table and curves of one or several runs.
 
     Args:
         folders: run folders, or their URLs.
         output: the folder for plots/, summary.json and report.html: the run's own for one run,
             A-vs-B beside the first for several, if not given.
-        completions: about how many completions of each run on the page, in whole groups.
+        groups: the most groups of each run on the page, with their completions.
     """
     from grre_jax import reporting
     from grre_jax.training import mirror
@@ -239,7 +237,7 @@ def report(
     with contextlib.ExitStack() as stack:
         copies = {stack.enter_context(mirror.copied(folder)): folder for folder in folders}
         stored = {copy: f"{folder}/rollouts" for copy, folder in copies.items() if folder in urls}
-        reporting.report([*copies], output, completions=completions, rollouts=stored)
+        reporting.report([*copies], output, groups=groups, rollouts=stored)
 
 
 def export(folder: str, output: str, *, step: int | None = None, adapter: bool = False) -> None:

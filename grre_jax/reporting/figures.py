@@ -29,7 +29,11 @@ class Panel:
 
     kind: str
     key: str
-    title: str
+
+    @property
+    def title(self) -> str:
+        """The names of the rows and the scalar in `metrics.jsonl`."""
+        return f"{self.kind}: {self.key}"
 
     @property
     def entry(self) -> MetricName:
@@ -42,21 +46,21 @@ class Panel:
 
 
 PANELS = (
-    Panel("train", "reward", "Reward"),
-    Panel("eval", "accuracy", "Accuracy, held-out"),
-    Panel("eval", "reward", "Reward, held-out"),
-    Panel("eval", "kl_to_start", "KL to the start"),
-    Panel("train", "entropy", "Entropy"),
-    Panel("train", "clip_fraction", "Clipped tokens"),
-    Panel("train", "response_length", "Response length"),
-    Panel("train", "effective_sample_size", "Effective sample size"),
-    Panel("train", "staleness", "Staleness"),
-    Panel("train", "kl_behavior_k3", "KL, behaviour to policy"),
-    Panel("train", "zero_variance_groups", "Groups without a signal"),
-    Panel("train", "grad_norm", "Gradient norm"),
-    Panel("train", "loss", "Loss"),
-    Panel("train", "verify_failures", "Completions without a verdict"),
-    Panel("warm_start", "loss", "Loss, warm start"),
+    Panel("train", "reward"),
+    Panel("eval", "accuracy"),
+    Panel("eval", "reward"),
+    Panel("eval", "kl_to_start"),
+    Panel("train", "entropy"),
+    Panel("train", "clip_fraction"),
+    Panel("train", "response_length"),
+    Panel("train", "effective_sample_size"),
+    Panel("train", "staleness"),
+    Panel("train", "kl_behavior_k3"),
+    Panel("train", "zero_variance_groups"),
+    Panel("train", "grad_norm"),
+    Panel("train", "loss"),
+    Panel("train", "verify_failures"),
+    Panel("warm_start", "loss"),
 )
 
 
@@ -65,11 +69,11 @@ def shown_panels(runs: Mapping[str, Metrics]) -> list[Panel]:
     panels = list(PANELS)
     held_out = [row for metrics in runs.values() for row in metrics.get("eval", ())]
     if all(row.get("reward") == row.get("accuracy") for row in held_out):
-        panels.remove(Panel("eval", "reward", "Reward, held-out"))
-    for kind, title in (("train", "Component {}"), ("eval", "Component {}, held-out")):
+        panels.remove(Panel("eval", "reward"))
+    for kind in ("train", "eval"):
         rows = [row for metrics in runs.values() for row in metrics.get(kind, ())]
         names = dict.fromkeys(name for row in rows for name in row if name.startswith(COMPONENT))
-        panels += [Panel(kind, n, title.format(n.removeprefix(COMPONENT))) for n in names]
+        panels += [Panel(kind, name) for name in names]
     return [panel for panel in panels if any(map(panel.has_data, runs.values()))]
 
 

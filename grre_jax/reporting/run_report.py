@@ -5,7 +5,6 @@ figures.
 import base64
 import io
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from grre_jax.rollouts.views import pieces
 from grre_jax.storage import files
 from grre_jax.storage.remote import is_url
 
-COMPLETIONS = 200  # of a run on the page, unless another number is given
+GROUPS = 24  # of a run on the page, unless another number is given
 DPI = 160  # pixels per inch of the overview, which is 12 inches wide
 PAGE_NAME = "report.html"
 
@@ -32,7 +31,7 @@ def report(
     output: str | os.PathLike | None = None,
     *,
     rollouts: Mapping[Path, str | os.PathLike] | None = None,
-    completions: int = COMPLETIONS,
+    groups: int = GROUPS,
     console=None,
 ) -> Path:
     """Writes the page `report.html`, `summary.json` and `plots/overview.png` of one run or of
@@ -44,7 +43,7 @@ def report(
             the first.
         rollouts: by run folder, the path or URL of its rollout folder if that is not `rollouts` in
             it.
-        completions: about how many of each run to put on the page, in whole groups; 0 for none.
+        groups: how many of each run to put on the page, with their completions; 0 for none.
         console: the rich console; one on standard output by default.
 
     Returns:
@@ -65,7 +64,7 @@ def report(
     if output is not None:
         target = Path(output)
     runs = [
-        _read(name, folder, stored.get(folder, folder / "rollouts"), completions, console)
+        _read(name, folder, stored.get(folder, folder / "rollouts"), groups, console)
         for name, folder in zip(names, folders, strict=True)
     ]
     (target / "plots").mkdir(parents=True, exist_ok=True)
@@ -82,14 +81,18 @@ def report(
     return target / PAGE_NAME
 
 
-def _read(name: str, folder: Path, rollout_folder, completions: int, console) -> dict[str, Any]:
+def _read(name: str, folder: Path, rollout_folder, most: int, console) -> dict[str, Any]:
     """What the page shows of a run."""
     metrics = read_metrics(folder)
     if not metrics:
         raise DataError(f"{folder / FILE_NAME}: expected rows, got an empty log")
-    header = _json(folder / "provenance.json").get("header", {})
+    file = folder / "provenance.json"
     try:
-        samples = _shown_groups(rollout_folder, completions)
+        header = json.loads(file.read_text()).get("header", {}) if file.is_file() else {}
+    except ValueError as error:
+        raise DataError(f"{file}: not JSON ({error}). Restore it from a copy") from error
+    try:
+        samples = _shown_groups(rollout_folder, most)
     except DataError as error:  # the curves do not need them
         console.print(f"completions of {name} are not shown: {error}", soft_wrap=True)
         samples = None
@@ -97,18 +100,9 @@ def _read(name: str, folder: Path, rollout_folder, completions: int, console) ->
         "name": name,
         "summary": summarise(name, str(folder), metrics),
         "metrics": metrics,
-        "config": _flat(_json(folder / "config.json")),
         "header": {label: text for label, text in header.items() if text is not None},
         "samples": samples,
     }
-
-
-def _json(file: Path) -> dict[str, Any]:
-    """The content of a JSON file of a run's folder; {} if the file does not exist."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except ValueError as error:
-        raise DataError(f"{file}: not JSON ({error}). Restore it from a copy") from error
 
 
 def _write_page(path: Path, runs: Sequence[Mapping[str, Any]], picture: bytes) -> None:
@@ -120,8 +114,6 @@ def _write_page(path: Path, runs: Sequence[Mapping[str, Any]], picture: bytes) -
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    configuration = table_rows([run["config"] for run in runs])
-    configuration.sort(key=lambda row: len(set(row[1])) == 1)  # fields that differ first
     text = environment.get_template("report.html.jinja").render(
         runs=runs,
         names=[run["name"] for run in runs],
@@ -129,29 +121,23 @@ def _write_page(path: Path, runs: Sequence[Mapping[str, Any]], picture: bytes) -
         summary=table_rows([summary_cells(run["summary"]) for run in runs]),
         picture=base64.b64encode(picture).decode(),
         panels=shown_panels({run["name"]: run["metrics"] for run in runs}),
-        configuration=configuration,
     )
     files.replace(path, text.encode(errors="replace"))  # completions may hold lone surrogates
 
 
-def _shown_groups(rollout_folder: str | os.PathLike, completions: int) -> dict[str, Any] | None:
-    """Groups of a rollout folder at even distances, and its totals; None for an empty folder."""
+def _shown_groups(rollout_folder: str | os.PathLike, most: int) -> dict[str, Any] | None:
+    """Groups of a rollout folder at even distances, and their number; None for an empty folder."""
     from grre_jax import rollouts
 
     stored = is_url(rollout_folder) or Path(rollout_folder).is_dir()
-    if not completions or not stored:
+    if not most or not stored:
         return None
     reader = rollouts.read(rollout_folder)
     if not len(reader):
         return None
-    total = sum(entry.completions for entry in reader.datasets)
-    count = min(math.ceil(completions * len(reader) / total), len(reader))
-    chosen = np.unique(np.linspace(0, len(reader) - 1, count).round().astype(int)).tolist()
-    return {
-        "groups": [_shown(reader[number]) for number in chosen],
-        "total_groups": len(reader),
-        "total_completions": total,
-    }
+    count = min(most, len(reader))
+    chosen = np.linspace(0, len(reader) - 1, count).round().astype(int).tolist()
+    return {"groups": [_shown(reader[number]) for number in chosen], "total": len(reader)}
 
 
 def _shown(group) -> dict[str, Any]:
@@ -172,15 +158,3 @@ def _shown(group) -> dict[str, Any]:
         "answer": group.answer,
         "completions": completions,
     }
-
-
-def _flat(config: Mapping[str, object], prefix: str = "") -> dict[str, str]:
-    """A nested configuration as dotted fields, as the command line names them."""
-    fields: dict[str, str] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            fields |= _flat(value, f"{prefix}{key}.")
-        else:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            fields[prefix + key] = text
-    return fields

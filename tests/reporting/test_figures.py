@@ -10,7 +10,7 @@ def test_accuracy_has_its_interval_and_greedy_accuracy_is_dashed(make_run):
     rows = metrics["eval"]
     rows[-1]["greedy_accuracy"] = 0.25
     axes = overview_figure({"run": metrics}).axes
-    (axis,) = [axis for axis in axes if axis.get_title(loc="left") == "Accuracy, held-out"]
+    (axis,) = [axis for axis in axes if axis.get_title(loc="left") == "eval: accuracy"]
     sampled, greedy = axis.lines
     np.testing.assert_allclose(sampled.get_ydata(), [row["accuracy"] for row in rows])
     assert greedy.get_linestyle() == "--"

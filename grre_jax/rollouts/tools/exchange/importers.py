@@ -236,17 +236,13 @@ def _with_components(row: rows.Row, names: Mapping[str, str]) -> rows.Row:
     Args:
         row: under TRL's names.
         names: the field that a column is, as for `rows.renamed`.
-
-    Raises:
-        ConfigError: a reward column is not of numbers.
     """
-    others = dict(row)
-    values = {}
-    for name, value in row.items():
-        if name.endswith("_reward") and name not in names:
-            del others[name]
-            is_absent = value is None or value != value
-            values[name] = math.nan if is_absent else checked(name, float | bool, value)
+    values = {
+        name: math.nan if value is None else value
+        for name, value in row.items()
+        if name.endswith("_reward") and name not in names
+    }
+    others = {name: value for name, value in row.items() if name not in values}
     if values and "reward" not in {names.get(column, column) for column in row}:
         applied = [value for value in values.values() if value == value]
         others["reward"] = sum(applied) if applied else math.nan
