@@ -215,8 +215,8 @@ def rescore(
 def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: str = "") -> None:
     """Judge stored completions by another verifier.
 
-    Copies a folder with the rewards that a task's verifier gives now; the former ones stay with the
-    groups. Fields of the task are given as for train: --task.verify-timeout 5.
+    Copies a folder with the rewards that a task's verifier gives now. Fields of the task are given
+    as for train: --task.verify-timeout 5.
 
     Args:
         folder: a rollout folder.

@@ -5,7 +5,7 @@ as it is read.
 import bisect
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest, schema
@@ -160,9 +160,6 @@ class RolloutReader:
                 if tokens > KEPT_TOKENS:
                     return
                 self._kept[dataset, record] = group
-
-    def __iter__(self) -> Iterator[schema.Group]:
-        return (self[number] for number in range(len(self)))
 
     def locate(self, number: int) -> tuple[manifest.Entry, int]:
         """Returns the data set of a group, and the number of the group's record in it.

@@ -107,7 +107,10 @@ def copied(folder: str | os.PathLike[str], *, steps: Sequence[int | None] = ()) 
                     f" {sorted(entries)}"
                 )
             files = [name for name in _plain(store.names()) if "/" not in name]
-            _download(store, files, {step: entries[step] for step in needed}, copy)
+            for step in needed:
+                files += entries[step]
+            copy.mkdir()
+            store.download(files, copy)
         except OSError as error:
             raise DataError(
                 f"{store.url} cannot be read ({error}); check its name and your access to it"
@@ -153,7 +156,11 @@ class Mirror:
         with contextlib.suppress(FileNotFoundError):
             self._lines = self._store.read(MANIFEST)
             needed.append(MANIFEST)
-        _download(self._store, needed, checkpoints, self.folder)
+        for names in checkpoints.values():
+            needed += names
+        self.folder.mkdir()
+        # The arrays of checkpoints are checked when they are read.
+        self._store.download(needed, self.folder)
         self._sent = _states(self.folder)
 
     def start(self) -> None:
@@ -245,43 +252,24 @@ def _entered(store: Store) -> dict[int, list[str]]:
     """Returns the names of the files of the checkpoints by step.
 
     Raises:
-        DataError: an entry is damaged.
+        DataError: an entry is damaged, or a file of it is missing.
     """
     entries = {}
-    for name in store.names(CHECKPOINTS):
+    names = store.names(CHECKPOINTS)
+    for name in names:
         if name.count("/") > 1:
             continue
         try:
             step = int(Path(name).stem)
             files = json.loads(store.read(name))["files"]
             entries[step] = [f"{CHECKPOINTS}/{step}/{file}" for file in files]
+            if missing := set(entries[step]).difference(names):
+                raise LookupError(f"missing files: {missing}")
         except (ValueError, TypeError, LookupError) as error:
             raise DataError(
                 f"{store.url}/{name}: damaged ({error!r}); restore it from a copy"
             ) from error
     return entries
-
-
-def _download(
-    store: Store, names: Sequence[str], entries: dict[int, list[str]], folder: Path
-) -> None:
-    """Copies files and checkpoints to a local folder, which is made. The arrays of checkpoints are
-    checked when they are read.
-
-    Raises:
-        DataError: a file of a checkpoint is missing.
-        OSError: the store cannot be read.
-    """
-    folder.mkdir()
-    store.download(names, folder)
-    for step, files in entries.items():
-        try:
-            store.download(files, folder)
-        except FileNotFoundError as error:
-            raise DataError(
-                f"{store.url}/{CHECKPOINTS}/{step}: lacks a file of its entry ({error}); restore it"
-                " from a copy"
-            ) from error
 
 
 def _plain(names: Collection[str]) -> list[str]:

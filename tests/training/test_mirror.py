@@ -100,7 +100,7 @@ def test_a_damaged_checkpoint_is_named(store, url, pushed):
     pushed(0)
     name = f"{store.bucket}/runs/a/checkpoints/0"
     store.files.rm_file(f"{name}/params/d/0")
-    with pytest.raises(DataError, match="checkpoints/0"), opened(url):
+    with pytest.raises(DataError, match="checkpoints/0/params/d/0"), opened(url):
         pass
     store.files.pipe_file(f"{name}.json", b'{"step"')
     with pytest.raises(DataError, match=r"checkpoints/0\.json"), opened(url):

@@ -14,7 +14,6 @@ from grre_jax.tasks import Question
 from grre_jax.tasks.judging import FAILED_REWARD, FIELD, REASONS, Judge, Judged
 
 GROUPS_AT_ONCE = 64  # judged together, so that all processes have something to do
-BEFORE = "rewards_before"  # in a group's `extra`: what earlier verifiers said, oldest first
 
 
 def reverify(
@@ -27,8 +26,6 @@ def reverify(
     judges: int = 1,
 ) -> int:
     """Copies a rollout folder with the rewards and components that another verifier gives.
-
-    The former ones are kept in the groups' `extra`, under BEFORE.
 
     Args:
         folder: the rollout folder. The verifier gets each group's question id, prompt and answer,
@@ -70,22 +67,10 @@ def reverify(
     return changes
 
 
-def _numbers(row: np.ndarray) -> list[float | None]:
-    """Returns rewards or components as values of JSON: None, which is null, for NaN."""
-    return [None if np.isnan(number) else float(number) for number in row]
-
-
 def _with(group: Group, judged: Judged) -> Group:
-    before: dict[str, Any] = {
-        "rewards": _numbers(group.rewards),
-        "components": {name: _numbers(row) for name, row in group.components.items()},
-    }
     extra = dict(group.extra)
-    if FIELD in extra:
-        before[FIELD] = extra[FIELD]
     for name in (FIELD, REASONS, FAILED_REWARD):
         extra.pop(name, None)
-    extra |= {BEFORE: [*extra.get(BEFORE, []), before]} | judged.extra
     return dataclasses.replace(
-        group, rewards=judged.rewards, components=judged.components, extra=extra
+        group, rewards=judged.rewards, components=judged.components, extra=extra | judged.extra
     )
