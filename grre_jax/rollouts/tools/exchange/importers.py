@@ -89,9 +89,8 @@ def import_rows(
             gsm8k-solutions (GSM8K's example_model_solutions.jsonl).
         path: the file, folder or name.
         folder: the rollout folder, made when it does not exist.
-        mapping: the file's own names of fields, {"prompt": "question", "text": "response"}. A field
-            that maps to None is not read: the column is something else, and is kept in `extra`.
-            "group" names the column whose equal values are one group.
+        mapping: the file's own names of fields, {"prompt": "question", "text": "response"}. "group"
+            names the column whose equal values are one group.
         task: task name for rows that give none.
         contains: benchmark splits that the questions come from, as ("gsm8k/test",), so that
             evaluations on them are recognised.
@@ -123,8 +122,8 @@ def import_rows(
     renames = dict(mapping or {})
     mapping = FORMATS[kind] | renames
     names = _column_names(mapping)
-    unseen = set(filter(None, renames.values()))
-    column = mapping.get("group") or ""
+    unseen = set(renames.values())
+    column = mapping.get("group", "")
     path = Path(path).expanduser()
     source = _source(path, kind)
     splits = checked("contains", tuple[str, ...], contains)
@@ -208,12 +207,12 @@ def _column_names(mapping: Mapping[str, Any]) -> dict[str, str]:
     """Returns the field that each column is, "" for none, from the column of each field."""
     known = (*rows.FIELDS, *rows.COMPLETION_FIELDS, "completions", "group")
     fields = {ALIASES.get(field, field): column for field, column in mapping.items()}
-    json_files.check(fields, dict.fromkeys(known, str | None), "mapping.")
+    json_files.check(fields, dict.fromkeys(known, str), "mapping.")
     fields.pop("group", None)
     names = {alias: field for alias, field in ALIASES.items() if field not in fields}
     names |= dict.fromkeys(fields, "")  # a column of a mapped field's own name is something else
-    columns = {column: field for field, column in fields.items() if column}
-    if len(columns) < len(list(filter(None, fields.values()))):
+    columns = {column: field for field, column in fields.items()}
+    if len(columns) < len(fields):
         raise ConfigError("mapping", "a column of its own for each field", fields)
     return names | columns
 

@@ -55,13 +55,6 @@ def test_a_wrong_row_is_named_and_nothing_is_imported(tmp_path, row, completion,
     assert not manifest.read_text()
 
 
-def test_a_name_that_the_mapping_sets_to_null_is_something_else(tmp_path):
-    row = {"engine": 3, "prompt": 5, "question": "q", "text": "t", "reward": 1}
-    (group,) = imported(tmp_path, [row], mapping={"engine": None, "prompt": "question"})
-    assert (group.engine, group.prompt) == ("", "q")
-    assert group.extra == {"engine": 3, "prompt": 5}
-
-
 def test_a_completion_without_a_reward_has_no_verdict(tmp_path):
     rewards = [1.0, None, 0.0]
     parts = [{"text": str(k), "reward": r, "components": {"a": r}} for k, r in enumerate(rewards)]
