@@ -40,10 +40,7 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_log_that_cannot_grow_is_named_and_leaves_nothing_open(
-    tmp_path, small_files, monkeypatch
-):
-    monkeypatch.setattr("grre_jax.reporting.loggers.FLUSH_SECONDS", 0)
+def test_a_log_that_cannot_grow_is_named_and_leaves_nothing_open(tmp_path, small_files):
     log = MetricsLog(tmp_path)
     log.write("train", 1, {"loss": 1.0})
     small_files()

@@ -19,6 +19,7 @@ from grre_jax.allocation import keep_freed_memory
 from grre_jax.cli import rollouts
 from grre_jax.cli.algorithms import algorithms
 from grre_jax.cli.arguments import Processes, add_command, call, configured
+from grre_jax.domains import Count
 from grre_jax.errors import DataError, UsageError, naming
 from grre_jax.generation.options import Options
 from grre_jax.storage import files
@@ -185,14 +186,14 @@ def sample(options: Options) -> int:
     return command.run(options)
 
 
-def report(folders: tuple[str, ...], *, output: str | None = None, completions: int = 200) -> None:
+def report(folders: tuple[str, ...], *, output: str | None = None, groups: Count = 24) -> None:
     """Write summary table and curves of one or several runs.
 
     Args:
         folders: run folders, or their URLs.
         output: the folder for plots/, summary.json and report.html: the run's own for one run,
             A-vs-B beside the first for several, if not given.
-        completions: the most completions of each run on the page.
+        groups: the most groups of each run on the page, with their completions.
     """
     from grre_jax import reporting
     from grre_jax.training import mirror
@@ -203,7 +204,7 @@ def report(folders: tuple[str, ...], *, output: str | None = None, completions: 
     with contextlib.ExitStack() as stack:
         copies = {stack.enter_context(mirror.copied(folder)): folder for folder in folders}
         stored = {copy: f"{folder}/rollouts" for copy, folder in copies.items() if folder in urls}
-        reporting.report([*copies], output, completions=completions, rollouts=stored)
+        reporting.report([*copies], output, groups=groups, rollouts=stored)
 
 
 def export(folder: str, output: str, *, step: int | None = None, adapter: bool = False) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import collections
 import contextlib
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,8 +13,6 @@ from grre_jax.errors import UsageError
 
 if TYPE_CHECKING:
     from grre_jax.rollouts import RolloutReader
-
-MOST_LISTED = 20  # of changes of rewards
 
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
@@ -120,7 +117,7 @@ def export(folder: str, path: str) -> None:
 
 
 def import_(
-    kind: Literal["jsonl", "parquet", "datasets", "trl", "verl", "toolace", "gsm8k-solutions"],
+    kind: Literal["jsonl", "parquet", "datasets", "trl", "verl", "gsm8k-solutions"],
     path: str,
     folder: str,
     *,
@@ -135,8 +132,7 @@ def import_(
 
     jsonl, parquet: a group or a completion a row; datasets: the same, of a folder of
     datasets.save_to_disk or NAME:SPLIT on the Hub; trl: completions that its trainers logged; verl:
-    lines of its rollout_data_dir; toolace: its data.json, as demonstrations; gsm8k-solutions:
-    GSM8K's example_model_solutions.jsonl.
+    lines of its rollout_data_dir; gsm8k-solutions: GSM8K's example_model_solutions.jsonl.
 
     Args:
         kind: what the file is.
@@ -219,8 +215,8 @@ def rescore(
 def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: str = "") -> None:
     """Judge stored completions by another verifier.
 
-    Copies a folder with the rewards that a task's verifier gives now; the former ones stay with the
-    groups. Fields of the task are given as for train: --task.verify-timeout 5.
+    Copies a folder with the rewards that a task's verifier gives now. Fields of the task are given
+    as for train: --task.verify-timeout 5.
 
     Args:
         folder: a rollout folder.
@@ -261,8 +257,5 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
             count = 1
             judge = make_judge(built, spec, processes=fields.verify_processes, timeout=timeout)
         with contextlib.closing(judge):
-            judged = reverify(folder, output, judge, described, done=done, judges=count)
-    changes = collections.Counter({pair: n for pair, n in judged.items() if pair[0] != pair[1]})
-    for (before, now), number in changes.most_common(MOST_LISTED):
-        print(f"{number:,} from {before} to {now}")
-    print(f"{changes.total():,} of {judged.total():,} rewards changed: {output}")
+            changes = reverify(folder, output, judge, described, done=done, judges=count)
+    print(f"{changes:,} rewards changed: {output}")

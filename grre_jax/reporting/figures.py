@@ -1,6 +1,6 @@
 """Curves of runs, by matplotlib without pyplot: no global state, no window."""
 
-import io
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,20 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from grre_jax.reporting.metric_names import MetricName, described
-from grre_jax.reporting.metrics import COMPONENT, Metrics, series
+from grre_jax.reporting.metrics import COMPONENT, Metrics, Row, series
 
 # Okabe & Ito's palette for the colour blind (https://jfly.uni-koeln.de/color/), without its yellow.
-# Beyond seven runs the colours come again with another dash.
+# Beyond seven runs the colours come again.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6E6E6E")
-DASHES = ("-", ":", "-.")
-# Of the style file, by the page's variable.
-COLOURS = {"ink": "#1F2328", "muted": "#6B7280", "line": "#E6E8EB"}
 STYLE = ("default", str(Path(__file__).with_name("template") / "figures.mplstyle"))
 
 SMOOTHED_FROM = 30  # fewer points than this are joined, not smoothed
-MOST_POINTS = 1200  # of a curve; a longer one is drawn in means of neighbours
-LABEL_GAP = 0.075  # least distance between the labels of two ends, in heights of the axis
-OVERVIEW = 9  # panels on the overview, three per row
 NOTE = (
     "Faint: every step. Line: local linear fit. Band: 95% interval. Dashed: greedy. ×: NaN or"
     " infinite."
@@ -35,12 +29,16 @@ class Panel:
 
     kind: str
     key: str
-    title: str
+
+    @property
+    def title(self) -> str:
+        """The names of the rows and the scalar in `metrics.jsonl`."""
+        return f"{self.kind}: {self.key}"
 
     @property
     def entry(self) -> MetricName:
         """Unit, meaning and advice of the scalar."""
-        return described(self.kind, self.key) or MetricName(self.key, [self.kind], "", "")
+        return described(self.kind, self.key)
 
     def has_data(self, metrics: Metrics) -> bool:
         """True if any row of the run has the scalar."""
@@ -48,21 +46,21 @@ class Panel:
 
 
 PANELS = (
-    Panel("train", "reward", "Reward"),
-    Panel("eval", "accuracy", "Accuracy, held-out"),
-    Panel("eval", "reward", "Reward, held-out"),
-    Panel("eval", "kl_to_start", "KL to the start"),
-    Panel("train", "entropy", "Entropy"),
-    Panel("train", "clip_fraction", "Clipped tokens"),
-    Panel("train", "response_length", "Response length"),
-    Panel("train", "effective_sample_size", "Effective sample size"),
-    Panel("train", "staleness", "Staleness"),
-    Panel("train", "kl_behavior_k3", "KL, behaviour to policy"),
-    Panel("train", "zero_variance_groups", "Groups without a signal"),
-    Panel("train", "grad_norm", "Gradient norm"),
-    Panel("train", "loss", "Loss"),
-    Panel("train", "verify_failures", "Completions without a verdict"),
-    Panel("warm_start", "loss", "Loss, warm start"),
+    Panel("train", "reward"),
+    Panel("eval", "accuracy"),
+    Panel("eval", "reward"),
+    Panel("eval", "kl_to_start"),
+    Panel("train", "entropy"),
+    Panel("train", "clip_fraction"),
+    Panel("train", "response_length"),
+    Panel("train", "effective_sample_size"),
+    Panel("train", "staleness"),
+    Panel("train", "kl_behavior_k3"),
+    Panel("train", "zero_variance_groups"),
+    Panel("train", "grad_norm"),
+    Panel("train", "loss"),
+    Panel("train", "verify_failures"),
+    Panel("warm_start", "loss"),
 )
 
 
@@ -71,27 +69,21 @@ def shown_panels(runs: Mapping[str, Metrics]) -> list[Panel]:
     panels = list(PANELS)
     held_out = [row for metrics in runs.values() for row in metrics.get("eval", ())]
     if all(row.get("reward") == row.get("accuracy") for row in held_out):
-        panels.remove(Panel("eval", "reward", "Reward, held-out"))
-    for kind, title in (("train", "Component {}"), ("eval", "Component {}, held-out")):
+        panels.remove(Panel("eval", "reward"))
+    for kind in ("train", "eval"):
         rows = [row for metrics in runs.values() for row in metrics.get(kind, ())]
         names = dict.fromkeys(name for row in rows for name in row if name.startswith(COMPONENT))
-        panels += [Panel(kind, n, title.format(n.removeprefix(COMPONENT))) for n in names]
+        panels += [Panel(kind, name) for name in names]
     return [panel for panel in panels if any(map(panel.has_data, runs.values()))]
 
 
 def run_colours(names: Sequence[str]) -> dict[str, str]:
     """Returns the colour "#rrggbb" of each run in every picture."""
-    return {name: run_style(index)["color"] for index, name in enumerate(names)}
-
-
-def run_style(index: int) -> dict[str, str]:
-    """Returns matplotlib's colour and linestyle of run `index`."""
-    again, place = divmod(index, len(PALETTE))
-    return {"color": PALETTE[place], "linestyle": DASHES[again % len(DASHES)]}
+    return dict(zip(names, itertools.cycle(PALETTE), strict=False))
 
 
 def overview_figure(runs: Mapping[str, Metrics]):
-    """Draws the first nine panels that have data on a `matplotlib.figure.Figure`.
+    """Draws the panels that have data on a `matplotlib.figure.Figure`, three per row.
 
     Args:
         runs: run name to its metrics.
@@ -100,85 +92,42 @@ def overview_figure(runs: Mapping[str, Metrics]):
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    panels = shown_panels(runs)[:OVERVIEW]
+    panels = shown_panels(runs)
     rows = max(1, math.ceil(len(panels) / 3))
+    colours = run_colours(list(runs))
     with style.context(STYLE):
         figure = Figure(figsize=(12.0, 2.9 * rows + 0.6), layout="constrained")
         axes = figure.subplots(rows, 3, squeeze=False).flat
         for axis, panel in zip(axes, panels, strict=False):
-            _draw_panel(axis, runs, panel)
-            axis.set_title(panel.title, loc="left", fontsize=10.5, fontweight="bold")
-            axis.set_title(panel.entry.unit, loc="right", fontsize=8)
+            _draw_panel(axis, runs, panel, colours)
         for axis in list(axes)[len(panels) :]:
             axis.set_axis_off()
-        lines = [Line2D([], [], **run_style(index)) for index in range(len(runs))]
+        lines = [Line2D([], [], color=colour) for colour in colours.values()]
         figure.legend(lines, list(runs), loc="outside upper left", ncols=3)
         figure.supxlabel(NOTE, x=0.01, ha="left", fontsize=7.5)
     return figure
 
 
-def inline_svg(runs: Mapping[str, Metrics], panel: Panel):
-    """Returns a panel as inline SVG in the page's colour variables, light or dark."""
-    from markupsafe import Markup
-    from matplotlib import style
-    from matplotlib.figure import Figure
-
-    buffer = io.StringIO()
-    with style.context([*STYLE, {"svg.fonttype": "none", "svg.hashsalt": "grre_jax"}]):
-        figure = Figure(figsize=(4.3, 2.6))
-        axis = figure.subplots()
-        # Right of the axis, the last values: of eight characters at most, as in -0.00983.
-        figure.subplots_adjust(left=0.13, right=0.81, top=0.94, bottom=0.12)
-        _draw_panel(axis, runs, panel)
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :].replace("'DejaVu Sans'", "system-ui, sans-serif")
-    variables = COLOURS | {f"run-{index}": colour for index, colour in enumerate(PALETTE)}
-    for name, colour in variables.items():
-        text = text.replace(colour.lower(), f"var(--{name})")
-    return Markup(text)
-
-
-def _draw_panel(axis, runs: Mapping[str, Metrics], panel: Panel) -> None:
+def _draw_panel(
+    axis, runs: Mapping[str, Metrics], panel: Panel, colours: Mapping[str, str]
+) -> None:
     """Draws one panel of all runs on a matplotlib axis."""
-    from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+    axis.set_title(panel.title, loc="left", fontsize=10.5, fontweight="bold")
+    axis.set_title(panel.entry.unit, loc="right", fontsize=8)
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axis.yaxis.set_major_locator(MaxNLocator(6))
-    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-    share = panel.entry.unit.startswith("share")
-    if share:
+    if panel.entry.unit.startswith("share"):
         axis.yaxis.set_major_formatter(PercentFormatter(1))
-    ends = []
-    for index, metrics in enumerate(runs.values()):
+    for name, metrics in runs.items():
         if panel.has_data(metrics):
-            ends += _draw_run(axis, metrics, panel, run_style(index))
-    bottom, top = axis.get_ylim()
-    if bottom < 0.5 * top and (share or bottom > 0):
-        bottom = 0.0
-    axis.set_ylim(bottom, top)
-    labelled: list[float] = []
-    for step, value, colour in ends:
-        if all(abs(value - other) > LABEL_GAP * (top - bottom) for other in labelled):
-            labelled.append(value)
-            axis.annotate(
-                f"{value:.1%}" if share else f"{value:.3g}",
-                (step, value),
-                (7, 0),
-                textcoords="offset points",
-                annotation_clip=False,
-                va="center",
-                color=colour,
-                weight="bold",
-            )
+            _draw_run(axis, metrics[panel.kind], panel, colours[name])
 
 
-def _draw_run(axis, metrics: Metrics, panel: Panel, look: Mapping[str, str]) -> list[tuple]:
-    """Draws one run's curves; returns (step, value, colour) of their ends."""
+def _draw_run(axis, rows: list[Row], panel: Panel, colour: str) -> None:
+    """Draws one run's curves."""
     from scipy.signal import savgol_filter
 
-    rows = metrics[panel.kind]
-    colour = look["color"]
     steps, values = series(rows, panel.key)
     finite = np.isfinite(values)
     if not finite.all():
@@ -192,17 +141,10 @@ def _draw_run(axis, metrics: Metrics, panel: Panel, look: Mapping[str, str]) -> 
     values = values[finite]
     # The regime sets the staleness: its steps are not noise.
     if panel.kind != "eval" and len(values) >= SMOOTHED_FROM and panel.key != "staleness":
-        pieces = np.array_split(np.arange(len(steps)), min(len(steps), MOST_POINTS))
-        steps = np.array([steps[piece].mean() for piece in pieces])
-        values = np.array([values[piece].mean() for piece in pieces])
         axis.plot(steps, values, color=colour, alpha=0.25, linewidth=0.7)
         # Linear, so that a curve still rising is not drawn flat at its ends.
         values = savgol_filter(values, max(5, len(values) // 12), polyorder=1)
     marker = "o" if len(steps) < SMOOTHED_FROM else ""
-    axis.plot(steps, values, **look, linewidth=1.9, marker=marker, markersize=3.6)
-    ends = [(steps[-1], values[-1], colour)] if values.size else []
+    axis.plot(steps, values, color=colour, linewidth=1.9, marker=marker, markersize=3.6)
     steps, values = series(rows, f"greedy_{panel.key}")
-    if values.size:
-        axis.plot(steps, values, color=colour, linestyle="--", linewidth=1.4)
-        ends.append((steps[-1], values[-1], colour))
-    return ends
+    axis.plot(steps, values, color=colour, linestyle="--", linewidth=1.4)

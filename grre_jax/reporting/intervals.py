@@ -1,7 +1,6 @@
 """95% intervals of proportions and of means."""
 
 import math
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -72,13 +71,3 @@ def over_questions(values: Float[np.ndarray, " questions"]) -> dict[str, float]:
         low, high = result.confidence_interval
     # Sums in another order are rounded differently, which must not put the mean outside.
     return {"value": mean, "low": min(float(low), mean), "high": max(float(high), mean)}
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """An accuracy or mean reward after some steps, with its 95% interval; NaN if unknown."""
-
-    step: int
-    value: float
-    low: float
-    high: float

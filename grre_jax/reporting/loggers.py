@@ -1,7 +1,7 @@
 """Loggers of a run's scalars: always `metrics.jsonl`, and if enabled TensorBoard event files and
 Weights & Biases.
 
-The log on disk is the record; the others are views of it, and are completed from it on resume.
+The log on disk is the record; the others are views of it.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from grre_jax.errors import UsageError, naming
 from grre_jax.reporting.config import LoggingConfig
 from grre_jax.reporting.metrics import HEADER, MetricsLog, Row, json_safe, read_metrics
 
-FLUSH_SECONDS = 10  # the longest time that an event stays in memory: a flush waits for the disk
+KINDS = ("train", "eval", "warm_start")  # of rows
 
 
 class TensorBoardLogger:
@@ -30,7 +30,6 @@ class TensorBoardLogger:
     def __init__(self, run_folder: str | os.PathLike):
         self._folder = Path(run_folder) / "tensorboard"
         self._writer = None
-        self._flush_at = 0.0
 
     def write(self, row: Row) -> None:
         """Adds one event that contains all the row's scalars."""
@@ -52,22 +51,18 @@ class TensorBoardLogger:
             with naming(self._folder):
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._writer = RecordWriter(str(self._folder / name))
-            # A TensorBoard that read the earlier files drops their rows: all come again.
-            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             version = event_pb2.Event(file_version="brain.Event:2", wall_time=now)
-            events = [version, event_pb2.Event(session_log=start, wall_time=now), *events]
+            events = [version, *events]
         with naming(self._writer.path):
             for event in events:
                 self._writer.write(event.SerializeToString())
-            if time.monotonic() >= self._flush_at:
-                self._writer.flush()
-                self._flush_at = time.monotonic() + FLUSH_SECONDS
 
-    def complete(self, rows: Sequence[Row]) -> None:
-        """Writes the rows of a resumed run anew, in place of the earlier files."""
+    def complete(self) -> None:
+        """Writes the rows of a resumed run's log, in place of the earlier files."""
         for path in self._folder.rglob("events.out.tfevents*"):
             path.unlink()
-        for row in rows:
+        kinds = read_metrics(self._folder.parent).values()
+        for row in sorted((row for rows in kinds for row in rows), key=lambda row: row["time"]):
             self.write(row)
 
     def close(self) -> None:
@@ -82,19 +77,15 @@ class TensorBoardLogger:
 class WandbLogger:
     """A Weights & Biases run with names like `train/reward` over `train/step`.
 
-    A resumed run continues the same W&B run; steps that W&B's summary already has are not logged
-    again. An offline run has no summary of what was logged before: the steps between the checkpoint
-    and the kill are there twice, with equal values, and those that the kill lost are absent. Team,
-    tags and mode are W&B's own settings (WANDB_ENTITY, WANDB_TAGS, WANDB_MODE).
+    A resumed run continues the same W&B run: the steps between the checkpoint and the kill are
+    there twice, with equal values. Team, tags and mode are W&B's own settings (WANDB_ENTITY,
+    WANDB_TAGS, WANDB_MODE).
 
     Args:
         run_folder: the run's folder.
         project: W&B project.
         config: shown as the run's configuration.
         name: the run's name; the folder's if empty.
-
-    Raises:
-        UsageError: W&B refuses to start (no API key, no network).
     """
 
     def __init__(
@@ -110,40 +101,24 @@ class WandbLogger:
         folder.mkdir(parents=True, exist_ok=True)
         id_file = folder / "wandb_run_id"
         run_id = id_file.read_text().strip() if id_file.exists() else uuid.uuid4().hex[:12]
-        try:
-            self.run = wandb.init(
-                project=project,
-                name=name or folder.resolve().name,
-                id=run_id,
-                resume="allow",
-                config=json_safe(dict(config or {})),
-                dir=str(folder),
-            )
-        except wandb.errors.Error as error:
-            raise UsageError(
-                f"logging.wandb_project: W&B did not start {project!r} ({error}). Run `wandb"
-                " login`, or set WANDB_MODE=offline"
-            ) from None
+        self.run = wandb.init(
+            project=project,
+            name=name or folder.resolve().name,
+            id=run_id,
+            resume="allow",
+            config=json_safe(dict(config or {})),
+            dir=str(folder),
+        )
         id_file.write_text(run_id + "\n")
-        self._last: dict[str, int] = {}  # step of the newest row by kind
-
-    def complete(self, rows: Sequence[Row]) -> None:
-        """Logs those of a resumed run's rows that W&B lacks; none of an offline run's."""
-        for row in () if self.run.offline else rows:
-            self.write(row)
-
-    def write(self, row: Row) -> None:
-        """Logs the row's scalars over the step of their kind, unless W&B has that step."""
-        kind = row["kind"]
-        if kind not in self._last:
-            self._last[kind] = self.run.summary.get(f"{kind}/step", -1)
-            # Each kind has its own x axis: W&B's internal step only grows, and evaluation shares
-            # its steps with training.
+        for kind in KINDS:
+            # Each has its own x axis: W&B's internal step only grows, and evaluation shares its
+            # steps with training.
             self.run.define_metric(f"{kind}/step")
             self.run.define_metric(f"{kind}/*", step_metric=f"{kind}/step")
-        if row["step"] > self._last[kind]:
-            self._last[kind] = row["step"]
-            self.run.log({f"{kind}/step": row["step"]} | _scalars(row))
+
+    def write(self, row: Row) -> None:
+        """Logs the row's scalars over the step of their kind."""
+        self.run.log({f"{row['kind']}/step": row["step"]} | _scalars(row))
 
     def close(self) -> None:
         """Ends the W&B run and waits for its uploads; more closes do nothing."""
@@ -220,20 +195,18 @@ def open_log(
         name: of the run in W&B; the folder's if empty.
 
     Raises:
-        UsageError, DataError: as `check_loggers`, `MetricsLog` and `WandbLogger`.
+        UsageError, DataError: as `check_loggers` and `MetricsLog`.
     """
     check_loggers(logging)
     views: list[TensorBoardLogger | WandbLogger] = []
     if logging.wandb_project:  # first: its refusal leaves the run folder's log as it was
         views.append(WandbLogger(run_folder, logging.wandb_project, config, name))
-    if logging.tensorboard:
-        views.append(TensorBoardLogger(run_folder))
     log = MetricsLog(run_folder, resume_steps)
-    if resume_steps is not None:
-        kinds = read_metrics(run_folder).values()
-        rows = sorted((row for rows in kinds for row in rows), key=lambda row: row["time"])
-        for view in views:
-            view.complete(rows)
+    if logging.tensorboard:
+        board = TensorBoardLogger(run_folder)
+        if resume_steps is not None:
+            board.complete()
+        views.append(board)
     return RunLog(log, views)
 
 

@@ -6,7 +6,6 @@ named under `"not_finite"`.
 """
 
 import contextlib
-import dataclasses
 import json
 import math
 import os
@@ -26,11 +25,6 @@ FILE_NAME = "metrics.jsonl"
 HEADER = ("step", "kind", "time", "elapsed", "not_finite")
 
 COMPONENT = "component_"  # first word of the scalar of a reward's component
-# Metrics that were renamed since a log may have been written.
-OLD_NAMES = {
-    "no_signal_groups": "zero_variance_groups",
-    "verify_failures_rubbish": "verify_failures_invalid",
-}
 
 Row = dict[str, int | float | str]
 Metrics = dict[str, list[Row]]
@@ -86,7 +80,7 @@ class MetricsLog(contextlib.AbstractContextManager):
             The row as `read_metrics` will return it.
 
         Raises:
-            ValueError: a scalar is not a single real number, or has the name of a header's field.
+            ValueError: a scalar has the name of a header's field.
         """
         row: Row = {
             "step": int(step),
@@ -97,7 +91,7 @@ class MetricsLog(contextlib.AbstractContextManager):
         for name, value in scalars.items():
             if name in HEADER:
                 raise ValueError(f"scalar {name!r}: expected another name than {HEADER}")
-            row[name] = plain_number(name, value)
+            row[name] = plain_number(value)
         # One write call of one whole line: after a kill at most the last line is torn.
         with naming(self.path):
             self._file.write(_encode(row))
@@ -132,7 +126,7 @@ def read_metrics(run_folder: str | os.PathLike) -> Metrics:
 
     Returns:
         Kind to its rows in the order they were written; a row is name to number, NaN and the
-        infinities included, under the names of this version.
+        infinities included.
 
     Raises:
         DataError: the log does not exist, or a line is not a row; names the file and the line.
@@ -152,8 +146,7 @@ def read_metrics(run_folder: str | os.PathLike) -> Metrics:
         raise DataError(f"{path} does not exist: give the folder that `grre train` wrote")
     metrics: Metrics = {}
     for row, _ in _parse(path):
-        current = {OLD_NAMES.get(name, name): value for name, value in row.items()}
-        metrics.setdefault(row["kind"], []).append(current)
+        metrics.setdefault(row["kind"], []).append(row)
     return metrics
 
 
@@ -185,25 +178,16 @@ def accuracy_known(metrics: Metrics, name: str = "accuracy") -> bool:
     return any(name in row for row in rows) and all(name in row for row in rows if "reward" in row)
 
 
-def plain_number(name: str, value: object) -> int | float:
-    """Returns a Python number from a Python, NumPy or JAX scalar; a float32 in its shortest form.
-
-    Raises:
-        ValueError: the value is not a single real number; names the scalar.
-    """
-    array = np.asarray(value)
-    if array.size != 1 or array.dtype.kind in "cOSUMm":
-        raise ValueError(f"scalar {name!r}: expected one real number, got {value!r}")
-    scalar = array.reshape(())[()]
-    if array.dtype.kind in "biu":
-        return int(scalar)
-    return float(str(scalar)) if array.dtype == np.float32 else float(scalar)
+def plain_number(value: object) -> int | float:
+    """Returns the Python number of any scalar; a float32 in its shortest form."""
+    number = np.asarray(value).reshape(())
+    if number.dtype.kind in "biu":
+        return int(number)
+    return float(str(number)) if number.dtype == np.float32 else float(number)
 
 
 def json_safe(value: object) -> object:
-    """Returns the value as valid JSON: None for every NaN and infinity, records as objects."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return json_safe(dataclasses.asdict(value))
+    """Returns the value as valid JSON: None for every NaN and infinity."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -240,11 +224,6 @@ def _decode(line: bytes) -> Row | None:
         row = json.loads(line)
         not_finite = row.pop("not_finite", {})
         missing = {name: float(not_finite.get(name, "nan")) for name in row if row[name] is None}
-        numbers = row | missing | {"kind": 0}
-        step = row["step"]
-        kind = row["kind"]
+        return {"step": row["step"], "kind": row["kind"]} | row | missing
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
-    whole = isinstance(step, int) and step >= 0 and isinstance(kind, str)
-    valid = whole and all(isinstance(value, int | float) for value in numbers.values())
-    return numbers | {"kind": kind} if valid else None

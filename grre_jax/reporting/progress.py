@@ -30,7 +30,6 @@ class TrainingProgress:
         description: the phase's name.
         kind: of the rows that `update` gets.
         console: the rich console; one on standard output by default.
-        enabled: False shows nothing (every process but the first of a pod).
     """
 
     def __init__(
@@ -41,34 +40,29 @@ class TrainingProgress:
         description: str = "train",
         kind: str = "train",
         console=None,
-        enabled: bool = True,
     ):
         from rich import progress
 
-        self.step = int(start_step)
         self._total = int(total_steps)
         self._description = description
         self._kind = kind
-        self._console = console if enabled and console else make_console(quiet=not enabled)
-        self._enabled = enabled
-        self._live = enabled and self._console.is_interactive
+        self._console = console or make_console()
+        self._live = self._console.is_interactive and not self._console.quiet
         self._readings = ""
-        self._printed_step: int | None = None  # of the last line
-        self._printed_time = 0.0
+        self._printed_at: float | None = None  # the last line of a step
         # Without a terminal it only estimates the time left.
         self._bar = progress.Progress(
-            progress.TextColumn("{task.description}", style="bold", markup=False),
+            "{task.description}",
             progress.BarColumn(),
             progress.MofNCompleteColumn(),
-            progress.TextColumn("{task.fields[text]}", markup=False),
+            "{task.fields[text]}",
             progress.TimeRemainingColumn(),
             console=self._console,
             disable=not self._live,
-            get_time=time.monotonic,
             speed_estimate_period=3600.0,
         )
         self._task = self._bar.add_task(
-            description, total=self._total, completed=self.step, text=""
+            description, total=self._total, completed=int(start_step), text=""
         )
 
     def __enter__(self) -> "TrainingProgress":
@@ -79,52 +73,35 @@ class TrainingProgress:
     def __exit__(self, *exception) -> None:
         if self._live:
             self._bar.stop()
-        elif self._printed_step not in (None, self.step):
-            self._print_step()
 
     def update(self, step: int, scalars: Mapping[str, object] | None = None) -> None:
         """Shows a finished step, counted from the start of the run, and some of its scalars."""
-        if not self._enabled:
-            return
-        self.step = int(step)
         self._readings = _readings(self._kind, scalars or {})
-        self._redraw(self._readings)
-        late = time.monotonic() - self._printed_time >= LINE_SECONDS
-        if not self._live and (late or self._printed_step is None or self.step >= self._total):
-            self._print_step()
+        self._bar.update(self._task, completed=int(step), text=self._readings)
+        now = time.monotonic()
+        late = self._printed_at is None or now - self._printed_at >= LINE_SECONDS
+        if not self._live and (late or step >= self._total):
+            self._printed_at = now
+            left = self._bar.tasks[0].time_remaining
+            remaining = f"  left {compact_duration(left)}" if left else ""
+            self._print(f"{self._description} {step}/{self._total}  {self._readings}{remaining}")
 
     def evaluated(self, step: int, scalars: Mapping[str, object]) -> None:
         """Shows an evaluation of the policy after `step` updates on a line of its own."""
-        self._redraw(self._readings)
-        self._print_line("eval", step, _readings("eval", scalars))
+        self._bar.update(self._task, text=self._readings)
+        self._print(f"eval {step}/{self._total}  {_readings('eval', scalars)}")
 
     def phase(self, text: str) -> None:
         """Shows the work between updates; off a terminal, only before the first update."""
-        self._redraw(text or self._readings)
-        if not self._live and text and self._printed_step is None:
-            self._print_line(self._description, self.step, text)
+        self._bar.update(self._task, text=text or self._readings)
+        if not self._live and text and self._printed_at is None:
+            self._print(f"{self._description}: {text}")
 
-    def message(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         """Prints a line that stays, above the bar if there is one."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         # A pipe is block-buffered: without this a CI log shows nothing for minutes.
         self._console.file.flush()
-
-    def _print_step(self) -> None:
-        self._printed_step = self.step
-        self._printed_time = time.monotonic()
-        left = self._bar.tasks[0].time_remaining
-        remaining = f"  left {compact_duration(left)}" if left else ""
-        self._print_line(self._description, self.step, self._readings + remaining)
-
-    def _print_line(self, name: str, step: int, text: str) -> None:
-        """Prints a line: `train  120/400   30%  reward 0.412  accuracy 83.2%  left 0:01:32`."""
-        share = step / self._total if self._total else 1.0
-        place = f"{step:>{len(str(self._total))}}/{self._total}"
-        self.message(f"{name:<{len(self._description)}} {place} {share:>4.0%}  {text}".rstrip())
-
-    def _redraw(self, text: str) -> None:
-        self._bar.update(self._task, completed=self.step, text=text)
 
 
 def _readings(kind: str, scalars: Mapping[str, object]) -> str:

@@ -1,20 +1,22 @@
 """A run in a dozen numbers, and runs or policies side by side in a table."""
 
-import collections
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from grre_jax.console import make_table
-from grre_jax.reporting.intervals import Evaluation
 from grre_jax.reporting.metric_names import described, written
 from grre_jax.reporting.metrics import Metrics, Row, accuracy_known, json_safe, series
 
-LAST_TENTH = ("effective_sample_size", "entropy", "clip_fraction", "response_length")
-STALENESS = re.compile(r"staleness_(\d+)")  # groups of a step that were sampled N updates before
+LAST_TENTH = (
+    "effective_sample_size",
+    "entropy",
+    "clip_fraction",
+    "response_length",
+    "staleness",
+)
 SECONDS = "seconds_"  # first word of scalars of a train row that are seconds of work
 MEASURES = ("accuracy", "greedy_accuracy", "reward")
 
@@ -28,8 +30,8 @@ def summarise(name: str, folder: str, metrics: Metrics) -> dict[str, Any]:
         metrics: as `read_metrics` gives it.
 
     Returns:
-        By name, None or empty if the run did not record it: each `Evaluation` of the measures;
-        means over the first tenth of the steps (reward_first) or the last; totals; the staleness.
+        By name, None or empty if the run did not record it: every evaluation of the measures, with
+        its interval; means over the first tenth of the steps (reward_first) or the last; totals.
     """
     train = metrics.get("train", [])
     held_out = metrics.get("eval", [])
@@ -49,7 +51,6 @@ def summarise(name: str, folder: str, metrics: Metrics) -> dict[str, Any]:
         "tokens": _total(train, "tokens"),
         "wall_seconds": max(elapsed, default=0.0),
         "seconds": {key.removeprefix(SECONDS): _total(train, key) for key in sorted(works)},
-        "staleness": _staleness(train),
         "verify_failures": _total(train, "verify_failures"),
         "not_finite_steps": sum(None in json_safe(row).values() for row in train),
     }
@@ -75,14 +76,12 @@ def summary_cells(summary: Mapping[str, Any]) -> dict[str, str]:
         # Rewards of 0 and 1 are shown once, as accuracy.
         if not evaluations or (name == "reward" and evaluations == summary["accuracy"]):
             continue
-        best = max(evaluations, key=lambda evaluation: evaluation.value)
+        best = max(evaluations, key=lambda evaluation: evaluation["value"])
         for place, one in (("first", evaluations[0]), ("last", evaluations[-1]), ("best", best)):
             label = f"{name.replace('_', ' ')}, {place}"
-            cells[label] = f"{_cell(name, one.value, one.low, one.high)}, step {one.step:,}"
+            text = _cell(name, one["value"], one["low"], one["high"])
+            cells[label] = f"{text}, step {one['step']:,}"
     cells |= _number_cells(summary)
-    if staleness := summary["staleness"]:
-        mean = np.average(list(staleness), weights=list(staleness.values()))
-        cells["staleness (updates)"] = f"{mean:.1f} ({min(staleness)} to {max(staleness)})"
     total = sum(summary["seconds"].values()) or 1.0
     for work, seconds in summary["seconds"].items():
         cells[f"time, {work}"] = f"{seconds / total:.0%}"
@@ -132,31 +131,21 @@ def _cell(name: str, value: float, low: float, high: float) -> str:
     return f"{text} ({written(kind, name, low)} to {written(kind, name, high)})"
 
 
-def _evaluations(metrics: Metrics, name: str) -> list[Evaluation]:
+def _evaluations(metrics: Metrics, name: str) -> list[dict[str, Any]]:
     """The finite values of every evaluation; none of an accuracy that some evaluations lack."""
     rows = {row["step"]: row for row in metrics.get("eval", ()) if name in row}
     if name != "reward" and not accuracy_known(metrics, name):
         return []
-    low = f"{name}_low"
-    high = f"{name}_high"
     return [
-        Evaluation(step, row[name], row.get(low, math.nan), row.get(high, math.nan))
+        {
+            "step": step,
+            "value": row[name],
+            "low": row.get(f"{name}_low", math.nan),
+            "high": row.get(f"{name}_high", math.nan),
+        }
         for step, row in sorted(rows.items())
         if math.isfinite(row[name])
     ]
-
-
-def _staleness(rows: list[Row]) -> dict[int, int]:
-    """Groups trained on by the age of their policy in updates."""
-    ages: collections.Counter[int] = collections.Counter()
-    # A step that was taken twice (killed and resumed) counts as its last row says.
-    for row in {row["step"]: row for row in rows}.values():
-        for name, count in row.items():
-            # The shares of tokens by age, of the first two bins, have such names too: 0.0 of no
-            # group.
-            if (match := STALENESS.fullmatch(name)) and int(count):
-                ages[int(match[1])] += int(count)
-    return dict(sorted(ages.items()))
 
 
 def _finite(rows: list[Row], name: str) -> np.ndarray:

@@ -3,10 +3,9 @@ as it is read.
 """
 
 import bisect
-import copy
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest, schema
@@ -43,7 +42,9 @@ class RolloutReader:
     been written yet has no groups.
 
     Args:
-        folder: a path, or the URL of a folder in an object store (s3://, gs://).
+        folder: a path, or the URL of a folder in an object store (s3://, gs://), of which there are
+            the groups of now.
+        most: data sets that are read, the first ones; None for all.
 
     Raises:
         DataError: the folder does not exist or is not a rollout folder, or its manifest is damaged.
@@ -62,35 +63,22 @@ class RolloutReader:
         ['me', 'another']
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], most: int | None = None) -> None:
         self.storage = open_storage(folder)
         self.folder = self.storage.root
         self.storage.check()
-        self._grows = True
+        self._most = most
         self._read = 0  # bytes of the manifest
         self._datasets: list[manifest.Entry] = []
         self._starts = [0]  # number of each one's first group, and of the next one's
         self._names: set[str] = set()
-        self._index: dict[int, list[int]] = {}
-        self._indexed = 0  # data sets
-        self._growing = threading.Lock()  # held while data sets are added, also to the index
+        # Numbers of the groups at each position of the prompt stream, oldest first, without
+        # imported groups (at -1).
+        self.index: dict[int, list[int]] = {}
+        self._growing = threading.Lock()  # held while data sets are added
         self._kept: dict[tuple[str, int], schema.Group] = {}
         self._keeping = threading.Lock()  # held while `_kept` changes
         self.refresh()
-
-    def first(self, count: int) -> "RolloutReader":
-        """Returns a reader of the first `count` data sets, to which no others are added."""
-        # The storage, its open files and the groups in memory stay shared.
-        reader = copy.copy(self)
-        reader._datasets = []
-        reader._starts = [0]
-        reader._names = set()
-        reader._index = {}
-        reader._indexed = 0
-        for entry in self._datasets[:count]:
-            reader._add(entry)
-        reader._grows = False
-        return reader
 
     @property
     def datasets(self) -> tuple[manifest.Entry, ...]:
@@ -116,8 +104,6 @@ class RolloutReader:
             CorruptManifest: a finished line of the manifest is damaged; the message names file,
                 line and fix. Nothing is added then.
         """
-        if not self._grows:
-            return 0
         with self._growing:
             before = len(self)
             content = self.storage.read_manifest()
@@ -132,29 +118,17 @@ class RolloutReader:
             return len(self) - before
 
     def _add(self, entry: manifest.Entry) -> None:
-        if entry.name in self._names:
-            return  # a line that somebody copied: the groups are not there twice
+        if entry.name in self._names or len(self._datasets) == self._most:
+            return  # of a line that somebody copied the groups are not there twice
         self._names.add(entry.name)
         # In this order: a thread that counts a group finds its data set too.
         self._datasets.append(entry)
-        self._starts.append(self._starts[-1] + entry.groups)
-
-    @property
-    def index(self) -> Mapping[int, list[int]]:
-        """Numbers of the groups at each position of the prompt stream, oldest first, without
-        imported groups (at -1).
-        """
-        if self._indexed < len(self._datasets):
-            with self._growing:
-                # Empty if another thread added them before this one had the lock.
-                for which in range(self._indexed, len(self._datasets)):
-                    number = self._starts[which]
-                    for first, count in self._datasets[which].positions:
-                        for place in range(count) if first >= 0 else ():
-                            self._index.setdefault(first + place, []).append(number + place)
-                        number += count
-                    self._indexed = which + 1
-        return self._index
+        number = self._starts[-1]
+        self._starts.append(number + entry.groups)
+        for first, count in entry.positions:
+            for place in range(count if first >= 0 else 0):
+                self.index.setdefault(first + place, []).append(number + place)
+            number += count
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -186,9 +160,6 @@ class RolloutReader:
                 if tokens > KEPT_TOKENS:
                     return
                 self._kept[dataset, record] = group
-
-    def __iter__(self) -> Iterator[schema.Group]:
-        return (self[number] for number in range(len(self)))
 
     def locate(self, number: int) -> tuple[manifest.Entry, int]:
         """Returns the data set of a group, and the number of the group's record in it.

@@ -1,7 +1,6 @@
 """Where a rollout folder is: on a disk, or in an object store by way of local files.
 
-    URL/manifest.jsonl                    a line for each data set, as on a disk
-    URL/manifest/00000000.jsonl, ...      its lines in folders that earlier versions wrote
+    URL/manifest.jsonl      a line for each data set, as on a disk
     URL/NAME/features.json, ..., rollouts-train.array_record-00000-of-00001
 
 A folder is written on a disk; `training.mirror` copies the one of a run to a store.
@@ -14,6 +13,7 @@ import functools
 import os
 import shutil
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,11 +75,7 @@ class LocalStorage:
             return b""
 
     def file(self, entry: manifest.Entry, name: str) -> Path:
-        """Returns the path on this machine of a data set's file, which may be missing.
-
-        Raises:
-            DataError: the store cannot be read.
-        """
+        """Returns the path on this machine of a data set's file, which may be missing."""
         return self.path / entry.name / name
 
     def group(self, entry: manifest.Entry, number: int) -> schema.Group:
@@ -121,25 +117,17 @@ class LocalStorage:
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[Path]:
-        """Makes a local folder for new data sets, and the rollout folder, which is removed if
-        nothing is sealed in it.
+        """Makes a local folder for new data sets, and the rollout folder.
 
         Raises:
             OSError: the folder cannot be made.
         """
-        is_made_here = not self.path.exists()
-        listing = self.path / manifest.FILENAME
         incomplete = self.path / INCOMPLETE
         incomplete.mkdir(parents=True, exist_ok=True)
-        listing.touch()  # first of all: it is what makes the folder a rollout folder
-        try:
-            with tempfile.TemporaryDirectory(dir=incomplete, ignore_cleanup_errors=True) as folder:
-                yield Path(folder)
-        except BaseException:
-            # Its size, since another writer may have sealed a data set there meanwhile.
-            if is_made_here and listing.stat().st_size == 0:
-                shutil.rmtree(self.path, ignore_errors=True)
-            raise
+        # First of all: it is what makes the folder a rollout folder.
+        (self.path / manifest.FILENAME).touch()
+        with tempfile.TemporaryDirectory(dir=incomplete, ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
 
     def publish(self, staged: list[tuple[Path, manifest.Entry]]) -> list[str]:
         """Stores data sets and enters them in the manifest, all or none.
@@ -176,73 +164,49 @@ class LocalStorage:
 
 
 class ObjectStorage(LocalStorage):
-    """The rollout folder at a URL, which is read only: a run's is written on the local disk, and
-    copied (`training.mirror`). Files are copied to a temporary folder as they are read.
+    """The rollout folder at a URL as it is when it is opened, which is read only: a run's is
+    written on the local disk, and copied (`training.mirror`). Files are copied to a temporary
+    folder as they are read.
 
     Args:
         url: of the folder.
 
     Raises:
         UsageError: fsspec does not have the URL's scheme, or lacks the package for it.
+        DataError: the store cannot be read.
     """
 
     def __init__(self, url: str) -> None:
         self._store = Store(url)
         self._temporary = temporary_folder()
         super().__init__(Path(self._temporary.name), self._store.url)
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
+        self._copying = threading.Lock()  # of threads that read together
+        self._copy(manifest.FILENAME)
+        if not self.read_manifest() and self._store.names():
             raise DataError(
-                f"Rollout folder {self.root} cannot be read ({error}); check its name, your access"
-                f" to it, and the space in {self.path}."
-            ) from error
-
-    def check(self) -> None:
-        """Checks that the folder is a rollout folder, or empty."""
-        with self._reading():
-            if not manifest_lines(self._store) and self._store.names():
-                raise DataError(
-                    f"{self.root} is not a rollout folder: it has objects but no"
-                    f" {manifest.FILENAME}; check the URL."
-                )
-
-    def read_manifest(self) -> bytes:
-        """Returns the manifest; empty before the first data set."""
-        with self._reading():
-            return manifest_lines(self._store)
+                f"{self.root} is not a rollout folder: it has objects but no"
+                f" {manifest.FILENAME}; check the URL."
+            )
 
     def file(self, entry: manifest.Entry, name: str) -> Path:
         """Returns the path of a copy of a data set's file, which may be missing."""
-        path = self.path / entry.name / name
-        if not path.exists():
-            # Moved when it is complete: another thread may be looking.
-            with temporary_folder() as folder, self._reading():
-                with contextlib.suppress(FileNotFoundError):
-                    self._store.download([f"{entry.name}/{name}"], Path(folder))
-                    path.parent.mkdir(exist_ok=True)
-                    Path(folder, entry.name, name).replace(path)
-        return path
+        self._copy(f"{entry.name}/{name}")
+        return super().file(entry, name)
 
-
-def manifest_lines(store: Store, folder: str = "") -> bytes:
-    """Returns the manifest of a rollout folder in a store, in either layout; empty without one.
-
-    Args:
-        store: that contains the folder.
-        folder: its name in the store, with a slash at its end; the store itself if empty.
-
-    Raises:
-        OSError: the store cannot be read.
-    """
-    try:
-        return store.read(f"{folder}{manifest.FILENAME}")
-    except FileNotFoundError:
-        names = [name for name in store.names(f"{folder}manifest") if name.endswith(".jsonl")]
-        return b"".join(map(store.read, names))
+    def _copy(self, name: str) -> None:
+        """Copies an object to the temporary folder, unless it is there or does not exist."""
+        with self._copying:
+            if (self.path / name).exists():
+                return
+            try:
+                self._store.download([name], self.path)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                raise DataError(
+                    f"Rollout folder {self.root} cannot be read ({error}); check its name, your"
+                    f" access to it, and the space in {self.path}."
+                ) from error
 
 
 def open_storage(folder: str | os.PathLike[str]) -> LocalStorage:

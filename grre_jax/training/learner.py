@@ -88,9 +88,7 @@ class Learner:
         steps = self.parts.config.training.steps
         first = int(state.step)
         given = self._given()
-        progress = reporting.TrainingProgress(
-            steps, start_step=first, console=self.console, enabled=processes.is_first()
-        )
+        progress = reporting.TrainingProgress(steps, start_step=first, console=self.console)
         prefetcher = Prefetcher(
             lambda step: prepare(step, self.choose, self.parts),
             lambda step: step < steps and self.choose.ready(step),

@@ -25,7 +25,6 @@ from pathlib import Path
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
 from grre_jax.rollouts import manifest
-from grre_jax.rollouts.storage import manifest_lines
 from grre_jax.storage.files import files_below
 from grre_jax.storage.locks import exclusive
 from grre_jax.storage.remote import Store, is_url, local_folder, temporary_folder
@@ -34,15 +33,9 @@ from grre_jax.training.checkpoints.folder import listed
 SECONDS = 10.0  # between two copies of what is new
 CHECKPOINTS = "checkpoints"
 MANIFEST = f"rollouts/{manifest.FILENAME}"
-# The first pattern that a name begins with gives its kind. Folders of checkpoints were named
-# STEP-DIGEST in stores by earlier versions; other names are of checkpoints that are being written.
-KINDS = (
-    (r"(.*/)?\.", "hidden"),
-    (r"checkpoints/[^/]+$|rollouts/([^/]+$|manifest/)", "entry"),
-    (r"checkpoints/\d+[-/]", "checkpoint"),
-    (r"checkpoints/", "hidden"),
-    (r"", "file"),
-)
+# Names of files that are not copied as they are: those that enter others, checkpoints, and files of
+# this machine alone.
+OTHERS = re.compile(rf"{CHECKPOINTS}/|{re.escape(MANIFEST)}$|(.*/)?\.")
 
 _log = logging.getLogger(__name__)
 
@@ -80,19 +73,8 @@ def opened(folder: str) -> Iterator[Mirror | None]:
         mirror.pull()
         try:
             yield mirror
-        except BaseException:
-            try:
-                mirror.close()
-            except OSError as error:  # the block's own error is the one to raise
-                _log.warning(
-                    "%s cannot be written (%s): the newest files are in %s alone, which the next"
-                    " start of the run removes: copy that folder first",
-                    folder,
-                    error,
-                    local,
-                )
-            raise
-        mirror.close()
+        finally:
+            mirror.close()
         shutil.rmtree(local, ignore_errors=True)
 
 
@@ -124,8 +106,11 @@ def copied(folder: str | os.PathLike[str], *, steps: Sequence[int | None] = ()) 
                     f"{store.url}: expected checkpoints of the steps {needed}, got"
                     f" {sorted(entries)}"
                 )
-            files = [name for name in _of_kind("file", store.names()) if "/" not in name]
-            _download(store, files, {step: entries[step] for step in needed}, copy)
+            files = [name for name in _plain(store.names()) if "/" not in name]
+            for step in needed:
+                files += entries[step]
+            copy.mkdir()
+            store.download(files, copy)
         except OSError as error:
             raise DataError(
                 f"{store.url} cannot be read ({error}); check its name and your access to it"
@@ -133,7 +118,7 @@ def copied(folder: str | os.PathLike[str], *, steps: Sequence[int | None] = ()) 
         before = _states(copy)
         yield copy
         changed = [name for name, state in _states(copy).items() if before.get(name) != state]
-        store.upload(_of_kind("file", changed), copy)
+        store.upload(_plain(changed), copy)
 
 
 class Mirror:
@@ -157,8 +142,7 @@ class Mirror:
 
     def pull(self) -> None:
         """Copies the entered parts of the run to the local folder; the store stays as it is."""
-        names = self._store.names()
-        files = _of_kind("file", names)
+        files = _plain(self._store.names())
         if not files:
             return
         if "config.json" not in files:
@@ -168,12 +152,15 @@ class Mirror:
             )
         checkpoints = _entered(self._store)
         self._steps = set(checkpoints)
-        self._lines = manifest_lines(self._store, "rollouts/")
         needed = [name for name in files if "/" not in name or name.startswith("rollouts/")]
-        _download(self._store, needed, checkpoints, self.folder)
-        if self._lines:
-            (self.folder / MANIFEST).parent.mkdir(exist_ok=True)
-            (self.folder / MANIFEST).write_bytes(self._lines)
+        with contextlib.suppress(FileNotFoundError):
+            self._lines = self._store.read(MANIFEST)
+            needed.append(MANIFEST)
+        for names in checkpoints.values():
+            needed += names
+        self.folder.mkdir()
+        # The arrays of checkpoints are checked when they are read.
+        self._store.download(needed, self.folder)
         self._sent = _states(self.folder)
 
     def start(self) -> None:
@@ -191,20 +178,26 @@ class Mirror:
                 _log.warning("%s cannot be written (%s); trying again", self._store.url, error)
 
     def close(self) -> None:
-        """Copies new files to the store, for the last time."""
+        """Copies new files to the store, for the last time.
+
+        Raises:
+            OSError: the store cannot be written; names the local folder.
+        """
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-            self.push()
+            try:
+                self.push()
+            except OSError as error:
+                raise OSError(
+                    f"{self._store.url} cannot be written ({error}): the newest files are in"
+                    f" {self.folder} alone, which the next start of the run removes: copy that"
+                    " folder first"
+                ) from error
 
     def clear(self) -> None:
-        """Removes the run from the store before `start`, its entries first and its config.json
-        last.
-        """
-        names = self._store.names()
-        entries = _of_kind("entry", names)
-        self._store.remove(entries)
-        self._store.remove({*names} - {*entries, "config.json"})
+        """Removes the run from the store before `start`, its config.json last."""
+        self._store.remove({*self._store.names()} - {"config.json"})
         self._store.remove(["config.json"])
         self._sent = {}
         self._lines = b""
@@ -226,7 +219,7 @@ class Mirror:
         states = _states(self.folder)
         changed = {name: state for name, state in states.items() if self._sent.get(name) != state}
         # The log too before the checkpoints: a resumed run keeps its rows up to the last.
-        new = _of_kind("file", changed)
+        new = _plain(changed)
         self._store.upload(new, self.folder)
         # After the upload: what failed is sent again.
         self._sent |= {name: states[name] for name in new}
@@ -250,24 +243,28 @@ class Mirror:
         except FileNotFoundError:
             return
         if names and files_below(folder) == names:
-            entry = {"step": step, "folder": str(step), "files": names}
+            entry = {"step": step, "files": names}
             self._store.write(f"{CHECKPOINTS}/{step}.json", json.dumps(entry).encode())
             self._steps.add(step)
 
 
-def _entered(store: Store) -> dict[int, tuple[str, list[str]]]:
-    """Returns folder and files of the checkpoints by step.
+def _entered(store: Store) -> dict[int, list[str]]:
+    """Returns the names of the files of the checkpoints by step.
 
     Raises:
-        DataError: an entry is damaged.
+        DataError: an entry is damaged, or a file of it is missing.
     """
     entries = {}
-    for name in _of_kind("entry", store.names(CHECKPOINTS)):
+    names = store.names(CHECKPOINTS)
+    for name in names:
+        if name.count("/") > 1:
+            continue
         try:
-            content = json.loads(store.read(name))
-            folder = f"{CHECKPOINTS}/{content['folder']}"
-            files = [f"{folder}/{file}" for file in content["files"]]
-            entries[int(Path(name).stem)] = (folder, files)
+            step = int(Path(name).stem)
+            files = json.loads(store.read(name))["files"]
+            entries[step] = [f"{CHECKPOINTS}/{step}/{file}" for file in files]
+            if missing := set(entries[step]).difference(names):
+                raise LookupError(f"missing files: {missing}")
         except (ValueError, TypeError, LookupError) as error:
             raise DataError(
                 f"{store.url}/{name}: damaged ({error!r}); restore it from a copy"
@@ -275,38 +272,9 @@ def _entered(store: Store) -> dict[int, tuple[str, list[str]]]:
     return entries
 
 
-def _download(
-    store: Store, names: Sequence[str], entries: dict[int, tuple[str, list[str]]], folder: Path
-) -> None:
-    """Copies files and checkpoints to a local folder, which is made. The arrays of checkpoints are
-    checked when they are read.
-
-    Raises:
-        DataError: a file of a checkpoint is missing.
-        OSError: the store cannot be read.
-    """
-    folder.mkdir()
-    store.download(names, folder)
-    for step, (name, files) in entries.items():
-        try:
-            store.download(files, folder)
-        except FileNotFoundError as error:
-            raise DataError(
-                f"{store.url}/{name}: lacks a file of its entry ({error}); restore it from a copy"
-            ) from error
-        # Stores of earlier versions have other names than the step, by which a checkpoint is found.
-        (folder / name).rename(folder / CHECKPOINTS / str(step))
-
-
-def _kind(name: str) -> str:
-    """Returns the kind of a file of a run: "checkpoint" for one of its files, "entry" for what
-    enters checkpoints and data sets, "hidden" for files of this machine alone, "file" for others.
-    """
-    return next(kind for pattern, kind in KINDS if re.match(pattern, name))
-
-
-def _of_kind(kind: str, names: Collection[str]) -> list[str]:
-    return [name for name in names if _kind(name) == kind]
+def _plain(names: Collection[str]) -> list[str]:
+    """Returns the names of files that are copied as they are."""
+    return [name for name in names if not OTHERS.match(name)]
 
 
 def _states(folder: Path) -> dict[str, tuple[int, int]]:

@@ -80,11 +80,7 @@ def warm_start(
     step_fn = make_train_step(graph, optimizer, schedule, parts.mesh, balance)
     state = training_state.fresh(params, optimizer, parts.mesh)
     progress = reporting.TrainingProgress(
-        warm.steps,
-        kind="warm_start",
-        description="warm start",
-        console=console,
-        enabled=processes.is_first(),
+        warm.steps, kind="warm_start", description="warm start", console=console
     )
     key = run_key(config.seed, Purpose.WARM_START)
     # At temperature 1, since demonstrations were drawn at none.

@@ -10,25 +10,20 @@ def test_accuracy_has_its_interval_and_greedy_accuracy_is_dashed(make_run):
     rows = metrics["eval"]
     rows[-1]["greedy_accuracy"] = 0.25
     axes = overview_figure({"run": metrics}).axes
-    (axis,) = [axis for axis in axes if axis.get_title(loc="left") == "Accuracy, held-out"]
+    (axis,) = [axis for axis in axes if axis.get_title(loc="left") == "eval: accuracy"]
     sampled, greedy = axis.lines
     np.testing.assert_allclose(sampled.get_ydata(), [row["accuracy"] for row in rows])
     assert greedy.get_linestyle() == "--"
     bounds = axis.collections[0].get_paths()[0].vertices[:, 1]
     assert bounds.min() == pytest.approx(min(row["accuracy_low"] for row in rows))
     assert bounds.max() == pytest.approx(max(row["accuracy_high"] for row in rows))
-    last = [text.get_text() for text in axis.texts]
-    assert last == [f"{rows[-1]['accuracy']:.1%}", "25.0%"]
+    assert greedy.get_ydata() == [0.25]
 
 
-@pytest.mark.parametrize(
-    ("value", "count", "points"), [(-3.0, 1, 1), (float("nan"), 40, 40), (-3.0, 12_000, 1200)]
-)
-def test_any_curve_is_drawn(value, count, points):
-    """Long ones in means of neighbours."""
+@pytest.mark.parametrize(("value", "count"), [(-3.0, 1), (float("nan"), 40), (-3.0, 12_000)])
+def test_any_curve_is_drawn(value, count):
     rows = [{"step": step, "reward": value, "clip_fraction": 0.0} for step in range(count)]
     figure = overview_figure({"run": {"train": rows}})
     figure.draw_without_rendering()
     for axis in figure.axes:
         assert np.isfinite(axis.get_ylim()).all()
-        assert value != value or {len(line.get_xdata()) for line in axis.lines} <= {points}

@@ -24,11 +24,8 @@ def test_a_folder_in_an_object_store_is_a_folder(store, url, folder, make_group)
     assert list(reader) == list(rollouts.read(folder))
     gets = [path for method, path, _ in store.log if method == "GET" and "array_record" in path]
     assert len(gets) == 3  # a file is copied once
-    rollouts.write(folder, [make_group(50)], writer="w")
-    Store(url).upload(files_below(folder), folder)
-    assert len(reader) == 12 and reader.refresh() == 1 and reader[12] == make_group(50)
     report = rollouts.verify(url)
-    assert report.ok and report.intact_groups == 13
+    assert report.ok and report.intact_groups == 12
     with pytest.raises(UsageError, match=url):
         rollouts.write(url, [make_group(50)], writer="w")
 
@@ -41,15 +38,6 @@ def test_an_empty_a_foreign_and_a_missing_place(store):
     store.plan = lambda *_: 403
     with pytest.raises(DataError, match="run/rollouts"):
         rollouts.read(f"s3://{store.folder}")
-
-
-def test_the_layout_of_earlier_versions(store, url, folder):
-    """They had an object for each entry, in a folder `manifest`."""
-    lines = store.files.cat_file(f"{store.folder}/manifest.jsonl").splitlines(keepends=True)
-    store.files.rm_file(f"{store.folder}/manifest.jsonl")
-    for number, line in enumerate(lines):
-        store.files.pipe_file(f"{store.folder}/manifest/{number:08d}.jsonl", line)
-    assert list(rollouts.read(url)) == list(rollouts.read(folder))
 
 
 def test_damaged_and_missing_objects(store, url, make_group):

@@ -47,7 +47,7 @@ def test_of_groups_that_were_sealed_twice_the_first_counts(folder, make_group):
 
 def test_the_first_data_sets_are_a_reader_of_their_own(folder, make_group):
     whole = rollouts.read(folder)
-    first = whole.first(2)
+    first = rollouts.RolloutReader(folder, 2)
     rollouts.write(folder, [make_group(3, version=9)], writer="other", policy_version=9)
     assert whole.refresh() == 1 and first.refresh() == 0
     assert list(first) == list(whole)[:8] and first.datasets == whole.datasets[:2]

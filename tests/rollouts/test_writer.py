@@ -48,18 +48,17 @@ def test_what_is_sealed_is_never_written_again(folder, make_group):
     assert len(names - {"sampler-v000001-p00000004"}) == 2
 
 
-def test_a_folder_in_which_nothing_was_sealed_is_removed_if_it_is_new(folder, tmp_path, make_group):
+def test_a_write_that_fails_seals_nothing(folder, tmp_path, make_group):
     def groups():
         yield make_group(20)
         raise DataError("wrong")
 
-    (tmp_path / "empty").mkdir()
     before = sorted(folder.rglob("*"))
-    for target in (folder, tmp_path / "new", tmp_path / "empty"):
+    for target in (folder, tmp_path / "new"):
         with pytest.raises(DataError, match="wrong"):
             rollouts.write(target, groups(), writer="w")
     assert sorted(folder.rglob("*")) == before
-    assert not (tmp_path / "new").exists() and (tmp_path / "empty").exists()
+    assert not len(rollouts.read(tmp_path / "new"))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_bad_requests_are_named(tmp_path, make_group, options, error, named):
     arguments = {"groups": [make_group(1)], "writer": "w", "policy_version": 3} | options
     with pytest.raises(error, match=named):
         rollouts.write(tmp_path / "r", **arguments)
-    assert not (tmp_path / "r").exists()
+    assert not (tmp_path / "r" / "manifest.jsonl").read_text()
 
 
 WRITE_FOR_EVER = """

@@ -12,6 +12,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
+from grre_jax.rollouts import encoding
 from grre_jax.tasks import Question
 from grre_jax.training import build
 from grre_jax.training.config.overrides import override
@@ -30,6 +31,7 @@ def start(parts, folder):
 
 @pytest.fixture(scope="module")
 def parts(make_config, tmp_path_factory):
+    encoding.import_libraries()  # as `loop.train` does, before there are threads
     words = "--warm-start.steps 12 --warm-start.demonstrations 40 --task.options.corruption 0.0"
     return build.build(make_config(tmp_path_factory.mktemp("warm") / "run", words))
 

@@ -46,7 +46,6 @@ def info(folder: str | os.PathLike[str]) -> None:
         "mean reward": f"{rewards / max(completions - failures, 1):.4f}",
         "policy versions": f"{min(versions)} to {max(versions)}",
         "sealed (UTC)": f"{entries[0].created} to {entries[-1].created}",
-        "writers": ", ".join(sorted({entry.writer for entry in entries})),
     }
     for key in dict.fromkeys(key for entry in entries for key in entry.metadata):
         values = [json.dumps(entry.metadata[key]) for entry in entries if key in entry.metadata]
@@ -87,11 +86,8 @@ def show(
 def _print_group(number: int, entry: Entry, group: Group, width: int) -> None:
     """Prints one group."""
     logprobs = [name for name in LOGPROB_FIELDS if getattr(group, name) is not None]
-    print(
-        f"group {number}: {group.group_id} · data set: {entry.name} · question:"
-        f" {group.question_id} · environment: {group.environment or 'none'} · log-probs:"
-        f" {', '.join(logprobs) or 'none'}"
-    )
+    print(f"group {number}: {group.group_id}, question {group.question_id}, of {entry.name}")
+    print(f"log-probs: {', '.join(logprobs) or 'none'}")
     print(f"prompt: {_cut(group.prompt, width)}")
     print(f"answer: {_cut(group.answer, width)}")
     for k in np.argsort(-group.rewards, kind="stable"):  # those without a reward last

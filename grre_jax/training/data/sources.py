@@ -130,7 +130,7 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
                 " --overwrite"
             )
         # Others may seal meanwhile: what the process that looked first found is there for all.
-        found[path] = reader.first(int(processes.gather_ints(count).min()))
+        found[path] = rollouts.RolloutReader(path, int(processes.gather_ints(count).min()))
         if digests.get(path, now := _digest(found[path])) != now:
             raise DataError(
                 f"rollout folder {path}: expected the data that run {config.location} began with,"

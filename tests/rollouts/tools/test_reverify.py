@@ -1,4 +1,4 @@
-"""Rewards under another verifier: what changed is counted, and what was is kept."""
+"""Rewards under another verifier: what changed is counted."""
 
 import dataclasses
 
@@ -56,23 +56,17 @@ def test_rewards_change_and_nothing_else(folder, tmp_path, monkeypatch):
         assert group.extra == before.extra | {
             "verify_failures": ["", "", "error"],
             "verify_reasons": ["", "", "ZeroDivisionError: division by zero"],
-            "rewards_before": [{"rewards": before.rewards.tolist(), "components": {}}],
         }
         own = {"rewards": before.rewards, "components": {}, "extra": before.extra}
         assert dataclasses.replace(group, **own) == before
     (entry,) = copy.datasets
     assert entry.metadata["history"] == [{"operation": "reverify"} | how]
     assert entry.metadata["reward"] == "new 2" and entry.failures == 4
-    expected = {(1.0, 1.0): 4, (0.0, 0.0): 2, (1.0, 0.0): 2, (0.25, None): 4}
-    assert changes == expected
+    assert changes == 6
 
 
-def test_every_verifier_before_is_kept(folder, tmp_path):
+def test_failures_of_the_verifier_before_go(folder, tmp_path):
     reverify(folder, tmp_path / "one", InProcess(Length()), {})
     reverify(tmp_path / "one", tmp_path / "two", InProcess(Pays()), {})
     first, *_ = rollouts.read(tmp_path / "two")
     assert first.rewards.tolist() == [1, 1, 1] and "verify_failures" not in first.extra
-    second = {"rewards": [1, 0, None], "components": {"length": [3, 1, None]}}
-    second["verify_failures"] = ["", "", "error"]
-    before = [{"rewards": [1, 0, 0.25], "components": {}}, second]
-    assert first.extra["rewards_before"] == before

@@ -38,7 +38,6 @@ FORMATS: dict[str, dict[str, str]] = {
         "reward": "score",
         "group": "input",
     },
-    "toolace": {},
     "gsm8k-solutions": {"text": "solution", "reward": "is_correct"},
 }
 # Other names of fields, in every format. Masks of other libraries are 1 where the policy generated.
@@ -84,15 +83,14 @@ def import_rows(
 
     Args:
         kind: jsonl; parquet (a file, or a folder of them); datasets (a folder of
-            `datasets.save_to_disk`, or NAME:SPLIT of a data set on the Hub); toolace; trl
-            (completions that its trainers logged: the reward columns, which end in "_reward",
+            `datasets.save_to_disk`, or NAME:SPLIT of a data set on the Hub); trl (completions
+            that its trainers logged: the reward columns, which end in "_reward",
             become components, and their sum the reward); verl (lines of its rollout_data_dir);
             gsm8k-solutions (GSM8K's example_model_solutions.jsonl).
         path: the file, folder or name.
         folder: the rollout folder, made when it does not exist.
-        mapping: the file's own names of fields, {"prompt": "question", "text": "response"}. A field
-            that maps to None is not read: the column is something else, and is kept in `extra`.
-            "group" names the column whose equal values are one group.
+        mapping: the file's own names of fields, {"prompt": "question", "text": "response"}. "group"
+            names the column whose equal values are one group.
         task: task name for rows that give none.
         contains: benchmark splits that the questions come from, as ("gsm8k/test",), so that
             evaluations on them are recognised.
@@ -124,8 +122,8 @@ def import_rows(
     renames = dict(mapping or {})
     mapping = FORMATS[kind] | renames
     names = _column_names(mapping)
-    unseen = set(filter(None, renames.values()))
-    column = mapping.get("group") or ""
+    unseen = set(renames.values())
+    column = mapping.get("group", "")
     path = Path(path).expanduser()
     source = _source(path, kind)
     splits = checked("contains", tuple[str, ...], contains)
@@ -137,7 +135,7 @@ def import_rows(
     new = {"writer": kind, "policy_version": -1, "metadata": provenance | source}
 
     def groups() -> Iterator[copying.Placed]:
-        located = _renamed(_noted(sources.rows(path, kind), unseen), kind, names)
+        located = _renamed(sources.rows(path, kind), kind, names, unseen)
         first = next(located, None)
         if first is None:
             raise DataError(f"{path} has no groups; write one JSON object a line.")
@@ -162,22 +160,12 @@ def import_rows(
     return writer.write_all(folder, copying.datasets(groups()))
 
 
-def _noted(
-    found: Iterator[tuple[str, rows.Row]], unseen: set[str]
-) -> Iterator[tuple[str, rows.Row]]:
-    """Yields rows, and takes the columns that they and their completions have out of `unseen`."""
-    for place, row in found:
-        if unseen:
-            lists = (value for value in row.values() if isinstance(value, list))
-            for part in (row, *itertools.chain.from_iterable(lists)):
-                unseen.difference_update(part if isinstance(part, dict) else ())
-        yield place, row
-
-
 def _renamed(
-    found: Iterator[tuple[str, rows.Row]], kind: str, names: dict[str, str]
+    found: Iterator[tuple[str, rows.Row]], kind: str, names: dict[str, str], unseen: set[str]
 ) -> Iterator[tuple[str, rows.Row]]:
-    """Yields rows under the names of fields, with their places."""
+    """Yields rows under the names of fields, with their places, and takes their columns out of
+    `unseen`.
+    """
     for place, row in found:
         with _placed(place):
             if kind == "gsm8k-solutions":
@@ -186,7 +174,7 @@ def _renamed(
                 row = _with_components(row, names)
             elif "data_set" in row:
                 row = _exported(row)
-            row = rows.renamed(row, names)
+            row = rows.renamed(row, names, unseen)
         yield place, row
 
 
@@ -219,12 +207,12 @@ def _column_names(mapping: Mapping[str, Any]) -> dict[str, str]:
     """Returns the field that each column is, "" for none, from the column of each field."""
     known = (*rows.FIELDS, *rows.COMPLETION_FIELDS, "completions", "group")
     fields = {ALIASES.get(field, field): column for field, column in mapping.items()}
-    json_files.check(fields, dict.fromkeys(known, str | None), "mapping.")
+    json_files.check(fields, dict.fromkeys(known, str), "mapping.")
     fields.pop("group", None)
     names = {alias: field for alias, field in ALIASES.items() if field not in fields}
     names |= dict.fromkeys(fields, "")  # a column of a mapped field's own name is something else
-    columns = {column: field for field, column in fields.items() if column}
-    if len(columns) < len(list(filter(None, fields.values()))):
+    columns = {column: field for field, column in fields.items()}
+    if len(columns) < len(fields):
         raise ConfigError("mapping", "a column of its own for each field", fields)
     return names | columns
 
@@ -247,17 +235,13 @@ def _with_components(row: rows.Row, names: Mapping[str, str]) -> rows.Row:
     Args:
         row: under TRL's names.
         names: the field that a column is, as for `rows.renamed`.
-
-    Raises:
-        ConfigError: a reward column is not of numbers.
     """
-    others = dict(row)
-    values = {}
-    for name, value in row.items():
-        if name.endswith("_reward") and name not in names:
-            del others[name]
-            is_absent = value is None or value != value
-            values[name] = math.nan if is_absent else checked(name, float | bool, value)
+    values = {
+        name: math.nan if value is None else value
+        for name, value in row.items()
+        if name.endswith("_reward") and name not in names
+    }
+    others = {name: value for name, value in row.items() if name not in values}
     if values and "reward" not in {names.get(column, column) for column in row}:
         applied = [value for value in values.values() if value == value]
         others["reward"] = sum(applied) if applied else math.nan

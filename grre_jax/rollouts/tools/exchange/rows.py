@@ -41,12 +41,13 @@ COMPLETION_FIELDS = (*PER_COMPLETION, *PER_TOKEN, "components")
 _KNOWN = {*FIELDS, *COMPLETION_FIELDS, "completions"} - {"extra"}
 
 
-def renamed(row: Row, names: Mapping[str, str]) -> Row:
+def renamed(row: Row, names: Mapping[str, str], unseen: set[str]) -> Row:
     """Returns a row under the names of fields, without nulls but those of rewards.
 
     Args:
         row: under the file's own names.
         names: the field that a column is, for columns with another name; "" for none.
+        unseen: columns that no row had so far; the row's are taken out.
 
     Returns:
         The fields, and in `extra` the columns that are not fields.
@@ -56,13 +57,14 @@ def renamed(row: Row, names: Mapping[str, str]) -> Row:
     """
     extra = dict(checked("extra", dict[str, Any] | None, row.get("extra")) or {})
     fields: Row = {"extra": extra}
+    unseen.difference_update(row)
     for column, value in row.items():
         field = names.get(column, column)
         if column == "extra" or (value is None and field not in ("reward", "rewards")):
             continue
         if field == "completions":
             parts = checked(field, tuple[dict[str, Any], ...], value)
-            value = [renamed(part, names) for part in parts]
+            value = [renamed(part, names, unseen) for part in parts]
         place = fields if field in _KNOWN else extra
         name = field if field in _KNOWN else column
         if name in place:

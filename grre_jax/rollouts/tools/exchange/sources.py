@@ -32,16 +32,11 @@ def rows(path: Path, kind: str) -> Rows:
         DataError: a file is missing, of another format, or damaged.
     """
     from grre_jax.tasks.datasets import stored_records
-    from grre_jax.tasks.datasets.toolace import demonstration
 
     if kind == "datasets" and not path.exists():
         name, _, split = str(path).partition(":")
         return _numbered(path, stored_records.from_hub(name, split or "train"))
     paths = files(path)
-    if kind == "toolace":
-        records = enumerate(stored_records.read_records(path), start=1)
-        places = ((f"{path}, record {number}", record) for number, record in records)
-        return ((place, demonstration(record, place)) for place, record in places)
     if paths[0].suffix in (".parquet", ".arrow"):
         return _numbered(path, itertools.chain.from_iterable(map(stored_records.table_rows, paths)))
     return _json_lines(path)

@@ -51,14 +51,8 @@ def test_a_wrong_row_is_named_and_nothing_is_imported(tmp_path, row, completion,
     named = rf"a.jsonl, line 2: (Group 'a:2': )?field {re.escape(field)}[:\[]"
     with pytest.raises(DataError, match=named):
         imported(tmp_path, [{"prompt": "p", "completions": good}, bad])
-    assert not [*tmp_path.rglob("r")]
-
-
-def test_a_name_that_the_mapping_sets_to_null_is_something_else(tmp_path):
-    row = {"engine": 3, "prompt": 5, "question": "q", "text": "t", "reward": 1}
-    (group,) = imported(tmp_path, [row], mapping={"engine": None, "prompt": "question"})
-    assert (group.engine, group.prompt) == ("", "q")
-    assert group.extra == {"engine": 3, "prompt": 5}
+    (manifest,) = tmp_path.rglob("manifest.jsonl")
+    assert not manifest.read_text()
 
 
 def test_a_completion_without_a_reward_has_no_verdict(tmp_path):
