@@ -74,8 +74,6 @@ class VerifierPool:
         UsageError: options that cannot be sent to another process; as a call may, of a question.
     """
 
-    prefix: tuple[int, ...] = ()  # of the keys of trajectories, if others share the processes
-
     def __init__(self, spec: TaskSpec, processes: int, timeout: float):
         self._timeout = timeout
         self._report = Report(spec.name)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,8 @@ from grre_jax.models.lora import LoraConfig, initial
 from grre_jax.models.source import ModelSource
 from grre_jax.models.transformer import Transformer
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.tasks.cluster_judges import ClusterJudges
 from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.environments.runner import EnvironmentPool, Runner, make_runner
+from grre_jax.tasks.environments.runner import Runner, make_runner
 from grre_jax.tasks.judging import Judge
 from grre_jax.tasks.pool import make_judge
 from grre_jax.tasks.provenance import reward_name
@@ -62,24 +60,6 @@ class Parts:
             processes=task.verify_processes,
             timeout=task.verify_timeout,
         )
-
-    def use_judges(self, actors: Sequence[Any]) -> None:
-        """Has actors of a cluster judge.
-
-        Args:
-            actors: returned by `cluster_judges.start`; if empty, nothing changes.
-        """
-        if not actors:
-            return
-        task = self.config.task
-        spec = task.spec(self.config.seed)
-        if is_environment(self.task):
-            pools = [ClusterJudges(spec, [actor], task.verify_timeout) for actor in actors]
-            judge = EnvironmentPool(pools, task.verify_timeout)
-        else:
-            judge = ClusterJudges(spec, actors, task.verify_timeout)
-        # As `cached_property` stores it: the record is frozen, which refuses an assignment.
-        vars(self)["judge"] = judge
 
     def full(self, params: Any) -> Any:
         """Returns all parameters of a policy from its trained ones."""

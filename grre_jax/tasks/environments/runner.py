@@ -128,7 +128,7 @@ class EnvironmentPool(InProcessEnvironments):
         home = self._homes.pop(key, None)
         # The steps before are repeated where the trajectory is not there.
         steps = 1 + len(asked[3]) if asked[0] == "step" and home != pool.pids else 1
-        (answer,) = pool.answers([((*pool.prefix, *key), *asked)], self._timeout * steps)
+        (answer,) = pool.answers([(key, *asked)], self._timeout * steps)
         if isinstance(answer, dict) and not answer.get("done", True):
             self._homes[key] = pool.pids
         return _made(kind, answer)
