@@ -120,7 +120,7 @@ def export(folder: str, path: str) -> None:
 
 
 def import_(
-    kind: Literal["jsonl", "parquet", "datasets", "trl", "verl", "toolace", "gsm8k-solutions"],
+    kind: Literal["jsonl", "parquet", "datasets", "trl", "verl", "gsm8k-solutions"],
     path: str,
     folder: str,
     *,
@@ -135,7 +135,7 @@ def import_(
 
     jsonl, parquet: a group or a completion a row; datasets: the same, of a folder of
     datasets.save_to_disk or NAME:SPLIT on the Hub; trl: completions that its trainers logged; verl:
-    lines of its rollout_data_dir; toolace: its data.json, as demonstrations; gsm8k-solutions:
+    lines of its rollout_data_dir; gsm8k-solutions:
     GSM8K's example_model_solutions.jsonl.
 
     Args:

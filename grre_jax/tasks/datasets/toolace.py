@@ -11,7 +11,6 @@ several.
 A whole conversation is held out or none of it.
 """
 
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -58,30 +57,6 @@ class ToolACE(StoredQuestions):
                 prompt = _prompt(system, turns[:place])
                 entries.append(self._entry(split, prompt, answer, answer, family))
         return entries
-
-
-def demonstration(record: Record, where: str) -> Record:
-    """Returns a conversation as a row of `grre rollouts import`: its messages, with reward 1, to be
-    imitated. Its question is the task's about the first turn of the assistant's.
-
-    Args:
-        record: of data.json.
-        where: the record's place, for messages.
-
-    Raises:
-        DataError: the record is not a conversation.
-    """
-    system, turns = _conversation(record, where)
-    messages = [{"role": turn["from"], "content": turn["value"]} for turn in turns]
-    first = list(itertools.takewhile(lambda turn: turn["from"] != "assistant", turns))
-    return {
-        "question_id": f"{ToolACE.name}/train/{digest(_prompt(system, first))}",
-        "messages": [{"role": "system", "content": system}, *messages],
-        "reward": 1.0,
-        "is_expert": True,
-        "task": ToolACE.name,
-        "source": ToolACE.name,
-    }
 
 
 def _conversation(record: Record, where: str) -> tuple[str, list[dict[str, Any]]]:

@@ -5,7 +5,6 @@ side.
 import json
 
 from grre_jax import tasks
-from grre_jax.tasks.datasets.toolace import demonstration
 
 from . import published_samples
 
@@ -29,13 +28,6 @@ def test_a_turn_that_calls_is_a_question(tmp_path, caplog):
     for text, right in ((question.answer, 1.0), (question.answer[:-2], 0.0)):
         verdict = task.verify(question, text)
         assert verdict == tasks.Verdict(right, {"correct": right, "well_formed": right})
-
-
-def test_conversations_are_imported_as_demonstrations_of_the_task_s_questions(tmp_path):
-    row = demonstration(published_samples.toolace_record(7), "here")
-    assert len(row["messages"]) == 5 and row["is_expert"]
-    task = tasks.build("toolace", path=published_samples.toolace(tmp_path), held_out=8)
-    assert row["question_id"] in {question.question_id for question in task.evaluation(8)}
 
 
 def test_whole_conversations_are_held_out(tmp_path):

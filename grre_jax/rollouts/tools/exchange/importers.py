@@ -38,7 +38,6 @@ FORMATS: dict[str, dict[str, str]] = {
         "reward": "score",
         "group": "input",
     },
-    "toolace": {},
     "gsm8k-solutions": {"text": "solution", "reward": "is_correct"},
 }
 # Other names of fields, in every format. Masks of other libraries are 1 where the policy generated.
@@ -84,7 +83,7 @@ def import_rows(
 
     Args:
         kind: jsonl; parquet (a file, or a folder of them); datasets (a folder of
-            `datasets.save_to_disk`, or NAME:SPLIT of a data set on the Hub); toolace; trl
+            `datasets.save_to_disk`, or NAME:SPLIT of a data set on the Hub); trl
             (completions that its trainers logged: the reward columns, which end in "_reward",
             become components, and their sum the reward); verl (lines of its rollout_data_dir);
             gsm8k-solutions (GSM8K's example_model_solutions.jsonl).
