@@ -249,12 +249,7 @@ def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
         "reward": reward_name(built),
     }
     total = len(rollouts.read(folder))
-    judge = make_judge(
-        built,
-        fields.spec(config.seed),
-        processes=fields.verify_processes,
-        timeout=fields.verify_timeout,
-    )
+    judge = make_judge(built, fields, config.seed)
     with progress_bar(total, "groups") as done, contextlib.closing(judge):
         judged = reverify(folder, output, judge, described, done=done)
     changes = collections.Counter({pair: n for pair, n in judged.items() if pair[0] != pair[1]})

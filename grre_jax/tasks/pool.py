@@ -26,36 +26,34 @@ from typing import Any
 
 from grre_jax.domains import shown
 from grre_jax.errors import DataError, UsageError
+from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.judging import Asked, Failure, InProcess, Judge, Judged, Report, pairs
-from grre_jax.tasks.rewards import TaskSpec
 from grre_jax.tasks.task import Task, Verdict
 
 MOST_PROCESSES = 8  # that are started where nobody says how many
 START_SECONDS = 120  # to import and build the task
 
 
-def make_judge(
-    task: Task,
-    spec: TaskSpec,
-    *,
-    processes: int = -1,
-    timeout: float = 10.0,
-) -> Judge:
+def make_judge(task: Task, config: TaskConfig, seed: int) -> Judge:
     """The judge of a task's completions.
 
     Args:
-        task: built from `spec`.
-        spec: how processes build it.
-        processes: how many; 0 judges in this process, -1 does so for a task with
-            `trusted_verifier = True` and else takes one a core, MOST_PROCESSES at most.
-        timeout: seconds a completion.
+        task: built from `config` and `seed`.
+        config: how processes build it, how many they are, and their time limit.
+        seed: of the task.
     """
-    count = process_count(task, processes)
-    return VerifierPool(spec, count, timeout) if count else InProcess(task, timeout)
+    count = process_count(task, config.verify_processes)
+    return VerifierPool(config, seed, count) if count else InProcess(task, config.verify_timeout)
 
 
 def process_count(task: Any, processes: int) -> int:
-    """Returns how many processes run a task's code, 0 for this one; see `make_judge`."""
+    """Returns how many processes run a task's code, 0 for this one.
+
+    Args:
+        task: the task.
+        processes: as given; -1 is 0 for a task with `trusted_verifier = True`, and else one a core,
+            MOST_PROCESSES at most.
+    """
     if processes < 0 and getattr(task, "trusted_verifier", False):
         return 0
     return min(os.cpu_count() or 1, MOST_PROCESSES) if processes < 0 else processes
@@ -66,19 +64,19 @@ class VerifierPool:
     it.
 
     Args:
-        spec: the task.
+        config: of the task; a process that takes longer than its time limit is killed.
+        seed: of the task.
         processes: how many at most.
-        timeout: seconds that a completion may take; then its process is killed.
 
     Raises:
         UsageError: options that cannot be sent to another process; as a call may, of a question.
     """
 
-    def __init__(self, spec: TaskSpec, processes: int, timeout: float):
-        self._timeout = timeout
-        self._report = Report(spec.name)
-        built_from = _pickled(spec)
-        self._workers = [_Worker(spec.name, built_from) for _ in range(processes)]
+    def __init__(self, config: TaskConfig, seed: int, processes: int):
+        self._timeout = config.verify_timeout
+        self._report = Report(config.name)
+        built_from = _pickled(config, seed)
+        self._workers = [_Worker(config.name, built_from) for _ in range(processes)]
         self._idle: LifoQueue[_Worker] = LifoQueue()
         for worker in self._workers:
             self._idle.put(worker)

@@ -51,15 +51,8 @@ class Parts:
         """The judge of completions by `config.task`, or the runner of its environments; processes
         that it starts end with it.
         """
-        task = self.config.task
-        spec = task.spec(self.config.seed)
         make = make_runner if is_environment(self.task) else make_judge
-        return make(
-            self.task,
-            spec,
-            processes=task.verify_processes,
-            timeout=task.verify_timeout,
-        )
+        return make(self.task, self.config.task, self.config.seed)
 
     def full(self, params: Any) -> Any:
         """Returns all parameters of a policy from its trained ones."""

@@ -86,8 +86,10 @@ def test_none_is_no_verdict_and_text_is_invalid(file, name, kind):
 
 
 def test_the_processes_of_a_pool_find_the_functions_of_a_file(file):
-    config = TaskConfig("arithmetic", {"operands": 2}, reward=(f"{file}:score",))
-    judge = make_judge(config.build(0), config.spec(0), processes=1)
+    config = TaskConfig(
+        "arithmetic", {"operands": 2}, reward=(f"{file}:score",), verify_processes=1
+    )
+    judge = make_judge(config.build(0), config, 0)
     (found,) = judge([(QUESTION, ["5", "6"])])
     judge.close()
     assert found.rewards.tolist() == [1, 0]

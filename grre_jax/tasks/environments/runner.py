@@ -1,13 +1,13 @@
 """Environments run in the caller's process, or in processes with a time limit for each step."""
 
 import dataclasses
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.environments.environment import Environments
 from grre_jax.tasks.judging import Failure
-from grre_jax.tasks.pool import TaskSpec, VerifierPool, process_count
+from grre_jax.tasks.pool import VerifierPool, process_count
 from grre_jax.tasks.task import Question
 
 
@@ -105,14 +105,18 @@ class EnvironmentPool(InProcessEnvironments):
     made again by their actions.
 
     Args:
-        pools: of one process each.
-        timeout: seconds that a step may take; then its process is killed.
+        config: of the task; a process that takes longer than its time limit is killed.
+        seed: of the task.
+        processes: how many.
     """
 
-    def __init__(self, pools: Sequence[VerifierPool], timeout: float):
+    def __init__(self, config: TaskConfig, seed: int, processes: int):
         # A thread for each, so that a trajectory's steps all go to one process.
-        self._lanes = [(pool, ThreadPoolExecutor(1, "environments")) for pool in pools]
-        self._timeout = timeout
+        self._lanes = [
+            (VerifierPool(config, seed, 1), ThreadPoolExecutor(1, "environments"))
+            for _ in range(processes)
+        ]
+        self._timeout = config.verify_timeout
         self._homes: dict[tuple[int, ...], list[int]] = {}  # processes that have trajectories
 
     def close(self) -> None:
@@ -134,13 +138,10 @@ class EnvironmentPool(InProcessEnvironments):
         return _made(kind, answer)
 
 
-def make_runner(task: Any, spec: TaskSpec, *, processes: int = -1, timeout: float = 10.0) -> Runner:
+def make_runner(task: Any, config: TaskConfig, seed: int) -> Runner:
     """Returns the runner of a task's environments; arguments as of `pool.make_judge`."""
-    count = process_count(task, processes)
-    if not count:
-        return InProcessEnvironments(task)
-    pools = [VerifierPool(spec, 1, timeout) for _ in range(count)]
-    return EnvironmentPool(pools, timeout)
+    count = process_count(task, config.verify_processes)
+    return EnvironmentPool(config, seed, count) if count else InProcessEnvironments(task)
 
 
 def _made(kind: type, answer: dict[str, Any] | Failure) -> Any:
