@@ -18,7 +18,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -81,18 +81,6 @@ class Judged:
 Asked = Sequence[tuple[Question, Sequence[str]]]  # questions, each with its completions
 
 
-class Judge(Protocol):
-    """Judges completions."""
-
-    def __call__(self, asked: Asked) -> list[Judged]:
-        """The judgements, in the order of the questions."""
-        ...
-
-    def close(self) -> None:
-        """Lets go of the processes it has, if it has any."""
-        ...
-
-
 class InProcess:
     """Judges in the caller's own process and thread, one completion after the other; those of a
     task whose `verify` is a coroutine side by side.
@@ -108,7 +96,7 @@ class InProcess:
         self._timeout = timeout
 
     def __call__(self, asked: Asked) -> list[Judged]:
-        """Judges completions; see `Judge`."""
+        """Judges completions; returns the judgements, in the order of the questions."""
         if inspect.iscoroutinefunction(self._task.verify):
             return self._report.groups(asked, finished(self._awaited(asked)))
         outcomes = (verdict_of(self._task, *pair) for pair in pairs(asked))
@@ -144,12 +132,7 @@ def finished(coroutine: Coroutine[Any, Any, T]) -> T:
     All coroutines of a process run in one loop: what they keep, such as the client of a judge
     behind an API, belongs to the loop in which it was first used.
     """
-    future = asyncio.run_coroutine_threadsafe(coroutine, _event_loop())
-    try:
-        return future.result()
-    except KeyboardInterrupt:
-        future.cancel()
-        raise
+    return asyncio.run_coroutine_threadsafe(coroutine, _event_loop()).result()
 
 
 def waited(value: Any) -> Any:
@@ -195,12 +178,10 @@ class Report:
 
     Args:
         task: its name, for messages.
-        judge: what fails, for messages.
     """
 
-    def __init__(self, task: str, judge: str = "verifier") -> None:
+    def __init__(self, task: str) -> None:
         self._task = task
-        self._judge = judge
         self._logged = {""}
 
     def groups(self, asked: Asked, outcomes: Iterable[Verdict | Failure]) -> list[Judged]:
@@ -234,9 +215,8 @@ class Report:
             return
         self._logged.add(failure.kind)
         _log.warning(
-            "the %s of task %s failed at question %s (%s: %s): completions without a verdict are"
-            " not trained on; they are counted as %s_%s",
-            self._judge,
+            "task %s failed at question %s (%s: %s): completions without a verdict are not trained"
+            " on; they are counted as %s_%s",
             self._task,
             question.question_id,
             failure.kind,

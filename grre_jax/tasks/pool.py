@@ -27,14 +27,14 @@ from typing import Any
 from grre_jax.domains import shown
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.config import TaskConfig
-from grre_jax.tasks.judging import Asked, Failure, InProcess, Judge, Judged, Report, pairs
+from grre_jax.tasks.judging import Asked, Failure, InProcess, Judged, Report, pairs
 from grre_jax.tasks.task import Task, Verdict
 
 MOST_PROCESSES = 8  # that are started where nobody says how many
 START_SECONDS = 120  # to import and build the task
 
 
-def make_judge(task: Task, config: TaskConfig, seed: int) -> Judge:
+def make_judge(task: Task, config: TaskConfig, seed: int) -> "Judge":
     """The judge of a task's completions.
 
     Args:
@@ -84,7 +84,7 @@ class VerifierPool:
         self._finalizer = weakref.finalize(self, _stop, self._workers)
 
     def __call__(self, asked: Asked) -> list[Judged]:
-        """Judges completions in the worker processes; see `judging.Judge`.
+        """Judges completions in the worker processes; see `judging.InProcess`.
 
         Raises:
             UsageError: the task cannot be built in another process.
@@ -132,6 +132,9 @@ class VerifierPool:
             return worker.answer(job, timeout)
         finally:
             self._idle.put(worker)
+
+
+Judge = InProcess | VerifierPool
 
 
 class _Worker:

@@ -21,8 +21,7 @@ from grre_jax.models.transformer import Transformer
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.environments.runner import Runner, make_runner
-from grre_jax.tasks.judging import Judge
-from grre_jax.tasks.pool import make_judge
+from grre_jax.tasks.pool import Judge, make_judge
 from grre_jax.tasks.provenance import reward_name
 from grre_jax.training import state
 from grre_jax.training.config.run import Config

@@ -68,7 +68,7 @@ class Play:
 
     def __post_init__(self):
         self._played: dict[tuple[int, int], _Played] = {}
-        self._report = Report(self.task.name, "environment")
+        self._report = Report(self.task.name)
         self._encoding = threading.Lock()
         self._separator = getattr(self.task, "separator", "")
 
