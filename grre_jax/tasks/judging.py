@@ -35,6 +35,7 @@ _LARGEST = float(np.finfo(np.float32).max)  # rewards are stored as float32
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_logged: set[str] = set()  # kinds of failures
 
 
 class Invalid(ValueError):
@@ -92,15 +93,15 @@ class InProcess:
 
     def __init__(self, task: Task, timeout: float | None = None):
         self._task = task
-        self._report = Report(task.name)
         self._timeout = timeout
 
     def __call__(self, asked: Asked) -> list[Judged]:
         """Judges completions; returns the judgements, in the order of the questions."""
         if inspect.iscoroutinefunction(self._task.verify):
-            return self._report.groups(asked, finished(self._awaited(asked)))
-        outcomes = (verdict_of(self._task, *pair) for pair in pairs(asked))
-        return self._report.groups(asked, outcomes)
+            outcomes = finished(self._awaited(asked))
+        else:
+            outcomes = [verdict_of(self._task, *pair) for pair in pairs(asked)]
+        return judgements(self._task.name, asked, outcomes)
 
     async def _awaited(self, asked: Asked) -> list[Verdict | Failure]:
         limit = asyncio.Semaphore(MOST_AWAITED)
@@ -173,57 +174,50 @@ def _failure(error: BaseException) -> Failure:
     return Failure("error", error_words(error))
 
 
-class Report:
-    """Puts the verdicts of a question together, and logs the first failure of each kind.
+def judgements(task: str, asked: Asked, outcomes: Iterable[Verdict | Failure]) -> list[Judged]:
+    """Returns the judgement of each question from the outcomes of all completions.
 
     Args:
         task: its name, for messages.
+        asked: the questions with their completions.
+        outcomes: of each completion.
     """
+    rest = iter(outcomes)
+    return [
+        judgement(task, question, list(itertools.islice(rest, len(completions))))
+        for question, completions in asked
+    ]
 
-    def __init__(self, task: str) -> None:
-        self._task = task
-        self._logged = {""}
 
-    def groups(self, asked: Asked, outcomes: Iterable[Verdict | Failure]) -> list[Judged]:
-        """Returns the judgement of each question from the outcomes of all completions."""
-        rest = iter(outcomes)
-        return [
-            self.judged(question, list(itertools.islice(rest, len(completions))))
-            for question, completions in asked
-        ]
+def judgement(task: str, question: Question, outcomes: Sequence[Verdict | Failure]) -> Judged:
+    """Returns the judgement of a question's completions from the outcome of each, and logs the
+    first failure of each kind in this process.
 
-    def judged(self, question: Question, outcomes: Sequence[Verdict | Failure]) -> Judged:
-        """Returns the judgement of a question's completions from the outcome of each.
-
-        A component that a verdict lacks does not apply to its completion.
-        """
-        failures = [o if isinstance(o, Failure) else Failure("", "") for o in outcomes]
-        for failure in failures:
-            self._log(question, failure)
-        rows = [Verdict(None) if isinstance(outcome, Failure) else outcome for outcome in outcomes]
-        names = dict.fromkeys(name for row in rows for name in row.components)
-        return Judged(
-            # None, which a component is that does not apply, becomes NaN.
-            np.array([row.reward for row in rows], np.float32),
-            {n: np.array([row.components.get(n) for row in rows], np.float32) for n in names},
-            [failure.kind for failure in failures],
-            [failure.reason for failure in failures],
-        )
-
-    def _log(self, question: Question, failure: Failure) -> None:
-        if failure.kind in self._logged:
-            return
-        self._logged.add(failure.kind)
-        _log.warning(
-            "task %s failed at question %s (%s: %s): completions without a verdict are not trained"
-            " on; they are counted as %s_%s",
-            self._task,
-            question.question_id,
-            failure.kind,
-            failure.reason,
-            FIELD,
-            failure.kind,
-        )
+    A component that a verdict lacks does not apply to its completion.
+    """
+    failures = [o if isinstance(o, Failure) else Failure("", "") for o in outcomes]
+    for failure in failures:
+        if failure.kind and failure.kind not in _logged:
+            _logged.add(failure.kind)
+            _log.warning(
+                "task %s failed at question %s (%s: %s): completions without a verdict are not"
+                " trained on; they are counted as %s_%s",
+                task,
+                question.question_id,
+                failure.kind,
+                failure.reason,
+                FIELD,
+                failure.kind,
+            )
+    rows = [Verdict(None) if isinstance(outcome, Failure) else outcome for outcome in outcomes]
+    names = dict.fromkeys(name for row in rows for name in row.components)
+    return Judged(
+        # None, which a component is that does not apply, becomes NaN.
+        np.array([row.reward for row in rows], np.float32),
+        {n: np.array([row.components.get(n) for row in rows], np.float32) for n in names},
+        [failure.kind for failure in failures],
+        [failure.reason for failure in failures],
+    )
 
 
 def count_failures(extras: Iterable[dict[str, Any]]) -> dict[str, int]:

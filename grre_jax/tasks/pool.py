@@ -27,7 +27,7 @@ from typing import Any
 from grre_jax.domains import shown
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.config import TaskConfig
-from grre_jax.tasks.judging import Asked, Failure, InProcess, Judged, Report, pairs
+from grre_jax.tasks.judging import Asked, Failure, InProcess, Judged, judgements, pairs
 from grre_jax.tasks.task import Task, Verdict
 
 MOST_PROCESSES = 8  # that are started where nobody says how many
@@ -74,7 +74,7 @@ class VerifierPool:
 
     def __init__(self, config: TaskConfig, seed: int, processes: int):
         self._timeout = config.verify_timeout
-        self._report = Report(config.name)
+        self._task = config.name
         built_from = _pickled(config, seed)
         self._workers = [_Worker(config.name, built_from) for _ in range(processes)]
         self._idle: LifoQueue[_Worker] = LifoQueue()
@@ -92,7 +92,7 @@ class VerifierPool:
         """
         answers = self.answers(pairs(asked), self._timeout)
         outcomes = (a if isinstance(a, Failure) else Verdict(**a) for a in answers)
-        return self._report.groups(asked, outcomes)
+        return judgements(self._task, asked, outcomes)
 
     def answers(self, asked: Sequence[tuple], timeout: float) -> list[dict[str, Any] | Failure]:
         """Returns the answers of the worker processes.

@@ -159,8 +159,6 @@ class RewardedTask:
         self.verify = self._awaited if awaited else self._verify
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_task":  # while it is unpickled
-            raise AttributeError(name)
         return getattr(self._task, name)
 
     def _verify(self, question: Question, completion: str) -> Verdict | None:

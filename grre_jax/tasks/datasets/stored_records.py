@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 from grre_jax.json_files import json_lines, require
 from grre_jax.tasks.judging import error_words
 
@@ -31,28 +31,23 @@ def files_of(path: Path, split: str) -> list[Path]:
     if there are none.
 
     Taken are SPLIT.parquet, SPLIT.jsonl and SPLIT.json, SPLIT-*.parquet (shards) at any depth, and
-    everything below a folder SPLIT. Without any of these, a folder that is named SPLIT itself gives
-    all that it holds.
+    everything below a folder SPLIT.
     """
 
     def of_split(file: Path) -> bool:
         shard = file.suffix == ".parquet" and file.stem.startswith(f"{split}-")
         return shard or file.stem == split or split in file.relative_to(path).parts[:-1]
 
-    files = data_files(path)
-    return list(filter(of_split, files)) or (files if path.name == split else [])
+    return list(filter(of_split, data_files(path)))
 
 
 def read_records(file: Path) -> Iterator[Record]:
-    """The records of a file: a row of .parquet, a line of .jsonl, an object of the list
-    in a .json (or the one object that it is).
+    """The records of a file: a line of .jsonl, an object of the list in a .json (or the one object
+    that it is), a row of Parquet under any other name.
 
     Raises:
         DataError: the file is missing, damaged, or has other content, which the message names.
-        UsageError: the file's name has another ending.
     """
-    if file.suffix not in _ENDINGS:
-        raise UsageError(f"path: expected a file that ends in {', '.join(_ENDINGS)}, got {file}.")
     if file.suffix == ".jsonl":
         with _reading(file, "JSON lines"), file.open("rb") as lines:
             yield from (record for _, record in json_lines(lines, file))
