@@ -90,16 +90,15 @@ class VerifierPool:
             UsageError: the task cannot be built in another process.
             DataError: the processes do not start.
         """
-        answers = self.answers(pairs(asked), self._timeout)
+        answers = self.answers(pairs(asked))
         outcomes = (a if isinstance(a, Failure) else Verdict(**a) for a in answers)
         return judgements(self._task, asked, outcomes)
 
-    def answers(self, asked: Sequence[tuple], timeout: float) -> list[dict[str, Any] | Failure]:
+    def answers(self, asked: Sequence[tuple]) -> list[dict[str, Any] | Failure]:
         """Returns the answers of the worker processes.
 
         Args:
             asked: arguments for what the worker makes of the task.
-            timeout: seconds that each may take.
 
         Returns:
             Their answers, in order.
@@ -111,7 +110,7 @@ class VerifierPool:
             worker.stopped = False
         jobs = [_pickled(*arguments) for arguments in asked]
         try:
-            return list(self._threads.map(lambda job: self._answer(job, timeout), jobs))
+            return list(self._threads.map(self._answer, jobs))
         except BaseException:
             self.close()
             raise
@@ -126,10 +125,10 @@ class VerifierPool:
         running = [worker.process for worker in self._workers if worker.is_running]
         return [process.pid for process in running]
 
-    def _answer(self, job: bytes, timeout: float) -> dict[str, Any] | Failure:
+    def _answer(self, job: bytes) -> dict[str, Any] | Failure:
         worker = self._idle.get()
         try:
-            return worker.answer(job, timeout)
+            return worker.answer(job, self._timeout)
         finally:
             self._idle.put(worker)
 

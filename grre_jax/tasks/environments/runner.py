@@ -102,7 +102,7 @@ class EnvironmentPool(InProcessEnvironments):
     """Runs environments in several processes, each of which serves its own trajectories in turn.
 
     A process that ends under one trajectory is replaced, and the environments of its others are
-    made again by their actions.
+    made again by their actions, in the time of a step.
 
     Args:
         config: of the task; a process that takes longer than its time limit is killed.
@@ -116,8 +116,6 @@ class EnvironmentPool(InProcessEnvironments):
             (VerifierPool(config, seed, 1), ThreadPoolExecutor(1, "environments"))
             for _ in range(processes)
         ]
-        self._timeout = config.verify_timeout
-        self._homes: dict[tuple[int, ...], list[int]] = {}  # processes that have trajectories
 
     def close(self) -> None:
         """Ends the processes; they are started again when needed."""
@@ -126,16 +124,7 @@ class EnvironmentPool(InProcessEnvironments):
 
     def _ask(self, kind: type, key: tuple[int, ...], *asked: Any) -> Future[Any]:
         pool, thread = self._lanes[hash(key) % len(self._lanes)]
-        return thread.submit(self._answer, pool, kind, key, asked)
-
-    def _answer(self, pool: VerifierPool, kind: type, key: tuple[int, ...], asked: tuple) -> Any:
-        home = self._homes.pop(key, None)
-        # The steps before are repeated where the trajectory is not there.
-        steps = 1 + len(asked[3]) if asked[0] == "step" and home != pool.pids else 1
-        (answer,) = pool.answers([(key, *asked)], self._timeout * steps)
-        if isinstance(answer, dict) and not answer.get("done", True):
-            self._homes[key] = pool.pids
-        return _made(kind, answer)
+        return thread.submit(lambda: _made(kind, *pool.answers([(key, *asked)])))
 
 
 def make_runner(task: Any, config: TaskConfig, seed: int) -> Runner:
