@@ -241,18 +241,15 @@ def checked_verdict(verdict: Any) -> Verdict | Failure:
         return Failure("none", "the verifier returned no reward")
     if not isinstance(verdict, Verdict):
         raise Invalid(f"verify: expected a Verdict, got {shown(verdict)}")
-    given = verdict.components
-    if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
-        raise Invalid(f"components: expected numbers by name, got {shown(given)}")
     components = {
-        name: None if value is None else finite_number(f"component {name!r}", value)
-        for name, value in given.items()
+        str(name): None if value is None else finite_number(f"component {name!r}", value)
+        for name, value in verdict.components.items()
     }
     correct = components.get(CORRECT, 0.0)
     if correct not in (0, 1) or verdict.correct not in (None, correct):
         raise Invalid(
-            f"correct: expected 0 or 1, as `correct` or as component, got {shown(given[CORRECT])}"
-            f" and {shown(verdict.correct)}"
+            f"correct: expected 0 or 1, as `correct` or as component, got {shown(correct)} and"
+            f" {shown(verdict.correct)}"
         )
     return Verdict(finite_number("reward", verdict.reward), components)
 

@@ -119,12 +119,6 @@ class VerifierPool:
         """Ends the processes; they are started again when needed."""
         _stop(self._workers)
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the workers."""
-        running = [worker.process for worker in self._workers if worker.is_running]
-        return [process.pid for process in running]
-
     def _answer(self, job: bytes) -> dict[str, Any] | Failure:
         worker = self._idle.get()
         try:
