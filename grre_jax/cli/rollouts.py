@@ -231,7 +231,7 @@ def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
     from grre_jax.rollouts.tools.reverify import reverify
     from grre_jax.tasks.config import TaskConfig
     from grre_jax.tasks.environments import is_environment
-    from grre_jax.tasks.pool import make_judge
+    from grre_jax.tasks.environments.runner import make_judge
     from grre_jax.tasks.provenance import reward_name
     from grre_jax.training.config.overrides import override
     from grre_jax.training.config.run import Config

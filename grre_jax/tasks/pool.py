@@ -28,22 +28,10 @@ from grre_jax.domains import shown
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.judging import Asked, Failure, InProcess, Judged, judgements, pairs
-from grre_jax.tasks.task import Task, Verdict
+from grre_jax.tasks.task import Verdict
 
 MOST_PROCESSES = 8  # that are started where nobody says how many
 START_SECONDS = 120  # to import and build the task
-
-
-def make_judge(task: Task, config: TaskConfig, seed: int) -> "Judge":
-    """The judge of a task's completions.
-
-    Args:
-        task: built from `config` and `seed`.
-        config: how processes build it, how many they are, and their time limit.
-        seed: of the task.
-    """
-    count = process_count(task, config.verify_processes)
-    return VerifierPool(config, seed, count) if count else InProcess(task, config.verify_timeout)
 
 
 def process_count(task: Any, processes: int) -> int:

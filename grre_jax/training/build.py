@@ -19,9 +19,8 @@ from grre_jax.models.lora import LoraConfig, initial
 from grre_jax.models.source import ModelSource
 from grre_jax.models.transformer import Transformer
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.environments.runner import Runner, make_runner
-from grre_jax.tasks.pool import Judge, make_judge
+from grre_jax.tasks.environments.runner import Runner, make_judge
+from grre_jax.tasks.pool import Judge
 from grre_jax.tasks.provenance import reward_name
 from grre_jax.training import state
 from grre_jax.training.config.run import Config
@@ -50,8 +49,7 @@ class Parts:
         """The judge of completions by `config.task`, or the runner of its environments; processes
         that it starts end with it.
         """
-        make = make_runner if is_environment(self.task) else make_judge
-        return make(self.task, self.config.task, self.config.seed)
+        return make_judge(self.task, self.config.task, self.config.seed)
 
     def full(self, params: Any) -> Any:
         """Returns all parameters of a policy from its trained ones."""

@@ -15,7 +15,7 @@ from flax import nnx
 
 import grre_jax
 from grre_jax.tasks.config import TaskConfig
-from grre_jax.tasks.environments.runner import Trace, make_runner
+from grre_jax.tasks.environments.runner import Trace, make_judge
 
 from ..generation.conftest import chat_model  # noqa: F401
 
@@ -80,7 +80,7 @@ def test_an_environment_is_a_process_of_its_own():
     options = {"address": f"127.0.0.1:{int(server.stdout.readline())}"}
     config = TaskConfig(f"{path}:build", options, verify_processes=2, verify_timeout=60.0)
     task = config.build(0)
-    runner = make_runner(task, config, 0)
+    runner = make_judge(task, config, 0)
     try:
         for number in range(4):
             trace, before = Trace((number, 0, 0), task.question(number), 7), []

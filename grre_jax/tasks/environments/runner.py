@@ -5,9 +5,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from grre_jax.tasks.config import TaskConfig
-from grre_jax.tasks.environments.environment import Environments
-from grre_jax.tasks.judging import Failure
-from grre_jax.tasks.pool import VerifierPool, process_count
+from grre_jax.tasks.environments.environment import Environments, is_environment
+from grre_jax.tasks.judging import Failure, InProcess
+from grre_jax.tasks.pool import Judge, VerifierPool, process_count
 from grre_jax.tasks.task import Question
 
 
@@ -127,10 +127,18 @@ class EnvironmentPool(InProcessEnvironments):
         return thread.submit(lambda: _made(kind, *pool.answers([(key, *asked)])))
 
 
-def make_runner(task: Any, config: TaskConfig, seed: int) -> Runner:
-    """Returns the runner of a task's environments; arguments as of `pool.make_judge`."""
+def make_judge(task: Any, config: TaskConfig, seed: int) -> Judge | Runner:
+    """Returns the judge of a task's completions, or the runner of its environments.
+
+    Args:
+        task: built from `config` and `seed`.
+        config: how processes build it, how many they are, and their time limit.
+        seed: of the task.
+    """
     count = process_count(task, config.verify_processes)
-    return EnvironmentPool(config, seed, count) if count else InProcessEnvironments(task)
+    if is_environment(task):
+        return EnvironmentPool(config, seed, count) if count else InProcessEnvironments(task)
+    return VerifierPool(config, seed, count) if count else InProcess(task, config.verify_timeout)
 
 
 def _made(kind: type, answer: dict[str, Any] | Failure) -> Any:

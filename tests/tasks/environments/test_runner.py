@@ -15,7 +15,7 @@ from grre_jax.tasks.environments.runner import (
     Opening,
     Reply,
     Trace,
-    make_runner,
+    make_judge,
 )
 
 from .playing import play
@@ -67,7 +67,7 @@ def made(tmp_path):
         config = TaskConfig(
             f"{path}:build", options, verify_processes=processes, verify_timeout=timeout
         )
-        runners.append(make_runner(config.build(0), config, 0))
+        runners.append(make_judge(config.build(0), config, 0))
         return runners[-1]
 
     yield make

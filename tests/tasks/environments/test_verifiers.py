@@ -8,8 +8,7 @@ from grre_jax import tasks
 from grre_jax.errors import UsageError
 from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.environments.runner import InProcessEnvironments
-from grre_jax.tasks.pool import make_judge
+from grre_jax.tasks.environments.runner import InProcessEnvironments, make_judge
 
 from .playing import play
 
