@@ -18,14 +18,6 @@ ROWS_AT_ONCE = 64  # in memory
 Record = dict[str, Any]
 
 
-def data_files(path: Path) -> list[Path]:
-    """The files below a folder that can be read, in the order of their names; without hidden ones,
-    such as macOS's "._1.json".
-    """
-    files = [file for file in path.rglob("*") if file.suffix in _ENDINGS and file.is_file()]
-    return sorted(file for file in files if "/." not in f"/{file.relative_to(path).as_posix()}")
-
-
 def files_of(path: Path, split: str) -> list[Path]:
     """The files of a split ("train" or "test") below a folder, in the order of their names; none
     if there are none.
@@ -35,10 +27,13 @@ def files_of(path: Path, split: str) -> list[Path]:
     """
 
     def of_split(file: Path) -> bool:
+        parts = file.relative_to(path).parts
+        hidden = any(part.startswith(".") for part in parts)  # such as macOS's "._1.json"
         shard = file.suffix == ".parquet" and file.stem.startswith(f"{split}-")
-        return shard or file.stem == split or split in file.relative_to(path).parts[:-1]
+        named = shard or file.stem == split or split in parts[:-1]
+        return named and not hidden and file.suffix in _ENDINGS and file.is_file()
 
-    return list(filter(of_split, data_files(path)))
+    return sorted(filter(of_split, path.rglob("*")))
 
 
 def read_records(file: Path) -> Iterator[Record]:
