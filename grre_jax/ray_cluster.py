@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster, which runs explorers, learners and tasks on data sets.
+"""The connection to a Ray cluster, which runs explorers, judges, learners and tasks on data sets.
 
 Ray is imported here and where its objects are used, since it is an extra.
 """

@@ -216,7 +216,7 @@ def rescore(
     print(f"scored {total:,} groups under {model} as {as_} log-probs: {output}")
 
 
-def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
+def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: str = "") -> None:
     """Judge stored completions by another verifier.
 
     Copies a folder with the rewards that a task's verifier gives now; the former ones stay with the
@@ -226,9 +226,11 @@ def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
         folder: a rollout folder.
         task: a task's name, or FILE.py:FUNCTION for a task that you define.
         output: the new folder.
+        cluster: local, auto or HOST:PORT of a Ray cluster, all processors of which judge.
     """
-    from grre_jax import rollouts
+    from grre_jax import ray_cluster, rollouts
     from grre_jax.rollouts.tools.reverify import reverify
+    from grre_jax.tasks.cluster_judges import ClusterJudges, start
     from grre_jax.tasks.config import TaskConfig
     from grre_jax.tasks.environments import is_environment
     from grre_jax.tasks.environments.runner import make_judge
@@ -249,9 +251,15 @@ def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
         "reward": reward_name(built),
     }
     total = len(rollouts.read(folder))
-    judge = make_judge(built, fields, config.seed)
-    with progress_bar(total, "groups") as done, contextlib.closing(judge):
-        judged = reverify(folder, output, judge, described, done=done)
+    with ray_cluster.connected(cluster) as ray, progress_bar(total, "groups") as done:
+        if ray:
+            count = int(ray.cluster_resources().get("CPU", 0)) or 1
+            judge = ClusterJudges(fields, config.seed, start(ray, fields, config.seed, count))
+        else:
+            count = 1
+            judge = make_judge(built, fields, config.seed)
+        with contextlib.closing(judge):
+            judged = reverify(folder, output, judge, described, done=done, judges=count)
     changes = collections.Counter({pair: n for pair, n in judged.items() if pair[0] != pair[1]})
     for (before, now), number in changes.most_common(MOST_LISTED):
         print(f"{number:,} from {before} to {now}")

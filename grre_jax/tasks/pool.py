@@ -60,6 +60,8 @@ class VerifierPool:
         UsageError: options that cannot be sent to another process; as a call may, of a question.
     """
 
+    prefix: tuple[int, ...] = ()  # of the keys of trajectories, if others share the processes
+
     def __init__(self, config: TaskConfig, seed: int, processes: int):
         self._timeout = config.verify_timeout
         self._task = config.name

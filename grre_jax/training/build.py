@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from grre_jax.models.lora import LoraConfig, initial
 from grre_jax.models.source import ModelSource
 from grre_jax.models.transformer import Transformer
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.tasks.environments.runner import Runner, make_judge
+from grre_jax.tasks.cluster_judges import ClusterJudges
+from grre_jax.tasks.environments import is_environment
+from grre_jax.tasks.environments.runner import EnvironmentPool, Runner, make_judge
 from grre_jax.tasks.pool import Judge
 from grre_jax.tasks.provenance import reward_name
 from grre_jax.training import state
@@ -50,6 +53,23 @@ class Parts:
         that it starts end with it.
         """
         return make_judge(self.task, self.config.task, self.config.seed)
+
+    def use_judges(self, actors: Sequence[Any]) -> None:
+        """Has actors of a cluster judge.
+
+        Args:
+            actors: returned by `cluster_judges.start`; if empty, nothing changes.
+        """
+        if not actors:
+            return
+        config = self.config.task
+        seed = self.config.seed
+        if is_environment(self.task):
+            judge = EnvironmentPool([ClusterJudges(config, seed, [actor]) for actor in actors])
+        else:
+            judge = ClusterJudges(config, seed, actors)
+        # As `cached_property` stores it: the record is frozen, which refuses an assignment.
+        vars(self)["judge"] = judge
 
     def full(self, params: Any) -> Any:
         """Returns all parameters of a policy from its trained ones."""

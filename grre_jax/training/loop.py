@@ -14,6 +14,7 @@ from grre_jax.console import make_console
 from grre_jax.parallel import processes
 from grre_jax.rollouts import encoding
 from grre_jax.storage import files
+from grre_jax.tasks import cluster_judges
 from grre_jax.training import (
     build,
     mirror,
@@ -98,10 +99,12 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
 
         # ---- processes and the folder
         encoding.import_libraries()  # before there are threads, which trace or write
+        judges = _judges(ray, config, stack)
+        parts.use_judges(judges)
         stack.callback(parts.judge.close)
         explorer = make_explorer(parts, graph)
         if config.cluster.samples and config.samples and processes.is_first():
-            explorer = Explorers(ray, parts)
+            explorer = Explorers(ray, parts, judges)
             stack.callback(explorer.close)
         undo = _open_folder(config, provenance, folders, stack, mirrored, resume, overwrite)
         reporting.print_header(lines, console=console)
@@ -173,6 +176,16 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
             reporting.report([folder], console=console)
 
         processes.on_first(report)
+
+
+def _judges(ray: Any, config: Config, stack: contextlib.ExitStack) -> list[Any]:
+    """Starts the judges on the cluster, which end with the stack."""
+    if not config.cluster.judges:
+        return []
+    judges = cluster_judges.start(ray, config.task, config.seed, config.cluster.judges)
+    for judge in judges:
+        stack.callback(ray.kill, judge)
+    return judges
 
 
 def _open_log(config: Config, saved: list[int], resume: bool) -> reporting.RunLog:

@@ -46,9 +46,11 @@ def test_whether_clipping_acts_does_not_depend_on_the_steps_that_are_explained(e
 def test_what_a_cluster_places(explain):
     words = (
         "--cluster.address auto --cluster.explorers.most 8 --cluster.explorers.accelerators 1"
+        " --cluster.judges 3"
     ).split()
     assert json.loads(explain(DEFAULT, "--json", *words))["placed"] == [
         {"kind": "explorer", "least": 1, "most": 8, "each": {"CPU": 1, "GPU": 1}},
+        {"kind": "judge", "least": 3, "most": 3, "each": {"CPU": 1}},
     ]
     assert "1 CPU, 1 GPU" in explain(DEFAULT, *words)
 

@@ -27,6 +27,7 @@ def reverify(
     described: dict[str, Any],
     *,
     done: Callable[[int], None] = lambda groups: None,
+    judges: int = 1,
 ) -> Counter[Change]:
     """Copies a rollout folder with the rewards and components that another verifier gives.
 
@@ -39,6 +40,7 @@ def reverify(
         judge: the verifier.
         described: JSON fields for the copies' history; `reward` also becomes the data sets'.
         done: called now and then with the number of groups processed since.
+        judges: that share the groups which are judged together, GROUPS_AT_ONCE each.
 
     Returns:
         Number of completions by (reward before, reward now), of those that this call judged.
@@ -51,8 +53,9 @@ def reverify(
     changes: Counter[Change] = Counter()
 
     def changed(numbers: range) -> Iterator[Group]:
-        for start in range(0, len(numbers), GROUPS_AT_ONCE):
-            groups = [source[number] for number in numbers[start : start + GROUPS_AT_ONCE]]
+        size = GROUPS_AT_ONCE * judges
+        for start in range(0, len(numbers), size):
+            groups = [source[number] for number in numbers[start : start + size]]
             judgements = judge(
                 [(Question(g.question_id, g.prompt, g.answer), g.texts) for g in groups]
             )

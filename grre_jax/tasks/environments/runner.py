@@ -1,6 +1,7 @@
 """Environments run in the caller's process, or in processes with a time limit for each step."""
 
 import dataclasses
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -105,17 +106,12 @@ class EnvironmentPool(InProcessEnvironments):
     made again by their actions, in the time of a step.
 
     Args:
-        config: of the task; a process that takes longer than its time limit is killed.
-        seed: of the task.
-        processes: how many.
+        pools: of one process each.
     """
 
-    def __init__(self, config: TaskConfig, seed: int, processes: int):
+    def __init__(self, pools: Sequence[VerifierPool]):
         # A thread for each, so that a trajectory's steps all go to one process.
-        self._lanes = [
-            (VerifierPool(config, seed, 1), ThreadPoolExecutor(1, "environments"))
-            for _ in range(processes)
-        ]
+        self._lanes = [(pool, ThreadPoolExecutor(1, "environments")) for pool in pools]
 
     def close(self) -> None:
         """Ends the processes; they are started again when needed."""
@@ -124,7 +120,7 @@ class EnvironmentPool(InProcessEnvironments):
 
     def _ask(self, kind: type, key: tuple[int, ...], *asked: Any) -> Future[Any]:
         pool, thread = self._lanes[hash(key) % len(self._lanes)]
-        return thread.submit(lambda: _made(kind, *pool.answers([(key, *asked)])))
+        return thread.submit(lambda: _made(kind, *pool.answers([((*pool.prefix, *key), *asked)])))
 
 
 def make_judge(task: Any, config: TaskConfig, seed: int) -> Judge | Runner:
@@ -137,7 +133,9 @@ def make_judge(task: Any, config: TaskConfig, seed: int) -> Judge | Runner:
     """
     count = process_count(task, config.verify_processes)
     if is_environment(task):
-        return EnvironmentPool(config, seed, count) if count else InProcessEnvironments(task)
+        if not count:
+            return InProcessEnvironments(task)
+        return EnvironmentPool([VerifierPool(config, seed, 1) for _ in range(count)])
     return VerifierPool(config, seed, count) if count else InProcess(task, config.verify_timeout)
 
 

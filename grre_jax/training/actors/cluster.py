@@ -50,12 +50,14 @@ class Worker:
 
     Args:
         config: from which the actor builds model and task.
+        judges: actors that judge what it samples; by itself if empty.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, judges: Sequence[Any] = ()) -> None:
         keep_compiled(config.compiled)
         # On all devices that Ray gave the process.
         self._parts = build.build(dataclasses.replace(config, mesh=MeshConfig()))
+        self._parts.use_judges(judges)
         encoding.import_libraries()  # before there are threads, which trace or write
         # An explorer takes no steps: its state has no moments.
         graph, state = states.create(self._parts.model, optax.identity(), self._parts.mesh)
@@ -102,9 +104,10 @@ class Explorers:
     Args:
         ray: the module, connected to the cluster.
         parts: of the run; `config.cluster.explorers` has number and resources of explorers.
+        judges: as of `Worker`.
     """
 
-    def __init__(self, ray: Any, parts: build.Parts) -> None:
+    def __init__(self, ray: Any, parts: build.Parts, judges: Sequence[Any] = ()) -> None:
         from ray.util.metrics import Gauge
 
         self._ray = ray
@@ -118,7 +121,7 @@ class Explorers:
             # Not in the placement group of a learner that Ray started.
             scheduling_strategy="DEFAULT",
         )(Worker)
-        self._actors = [actor.remote(parts.config) for _ in range(needed.most)]
+        self._actors = [actor.remote(parts.config, judges) for _ in range(needed.most)]
         self._identity = identity(parts)
         self._calls: list[_Call] = []  # that have no result, in order
         self._seconds: collections.deque[float] = collections.deque(maxlen=MOST_TIMED)

@@ -277,7 +277,6 @@ RENAMED = {
     "data.prefer": "",
     "data.max_uses": "",
     "checkpoint.best_smallest": "",
-    "cluster.judges": "",
     "task.failed_reward": "",
 }
 # Of these, fields that changed what is sampled: a configuration with a value is refused.

@@ -179,23 +179,26 @@ class LearnerConfig(_Resources):
 
 @dataclasses.dataclass(frozen=True)
 class ClusterConfig(Record):
-    """Explorers and learner on a Ray cluster.
+    """Explorers, judges and learner on a Ray cluster.
 
     Args:
         address (empty, local, auto or HOST:PORT): of the cluster; empty for none: this process
             does all by itself. local starts one on this machine.
         explorers: sample for the learner.
         learner: its processes, if Ray starts them.
+        judges: processors that run verifiers and environments, wherever the cluster has them; 0
+            for processes beside each explorer and learner, as task.verify_processes.
     """
 
     address: str = ""
     explorers: ExplorersConfig = ExplorersConfig()
     learner: LearnerConfig = LearnerConfig()
+    judges: Count = 0
 
     def _validate(self) -> None:
-        hosts = self.learner.hosts
-        if hosts and not self.address:
-            raise ConfigError("learner.hosts", "0 without an address of a cluster", hosts)
+        for name, count in (("learner.hosts", self.learner.hosts), ("judges", self.judges)):
+            if count and not self.address:
+                raise ConfigError(name, "0 without an address of a cluster", count)
 
     @property
     def samples(self) -> bool:
@@ -212,6 +215,7 @@ class ClusterConfig(Record):
         kinds = [
             ("learner", hosts, hosts, self.learner.each),
             ("explorer", min(explorers.least, explorers.most), explorers.most, explorers.each),
+            ("judge", self.judges, self.judges, {"CPU": 1}),
         ]
         return [kind for kind in kinds if kind[2]]
 

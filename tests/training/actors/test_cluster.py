@@ -1,6 +1,7 @@
 """Explorers on a Ray cluster on loopback: a run with them equals one without, whoever dies."""
 
 import contextlib
+import dataclasses
 import os
 import signal
 import threading
@@ -11,8 +12,11 @@ import pytest
 from grre_jax import config as c, ray_cluster, rollouts
 from grre_jax.errors import UsageError
 from grre_jax.reporting import read_metrics
+from grre_jax.tasks import cluster_judges
+from grre_jax.tasks.config import TaskConfig
 from grre_jax.training import loop
 
+from ...groups import text_group
 from ...run_processes import (
     bits,
     children,
@@ -25,6 +29,7 @@ from ...run_processes import (
 )
 
 pytest.importorskip("ray", reason="needs the extra cluster")
+from ...tasks.test_cluster_judges import TASK  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("no_reports"), pytest.mark.distributed]
 TWO = c.ClusterConfig("local", c.ExplorersConfig(most=2, cpus=0.5))
@@ -73,17 +78,26 @@ def local():
 
 def test_what_a_cluster_lacks_is_named(make_config, tmp_path, local):
     cores = os.cpu_count()
-    explorers = c.ExplorersConfig(cpus=cores)
     for cluster, lacks in (
         (c.ClusterConfig("local", c.ExplorersConfig(resources={"TPU": 4})), "4 TPU"),
         # Each kind alone would fit.
         (
-            c.ClusterConfig("local", explorers, c.LearnerConfig(hosts=1, cpus=cores)),
+            c.ClusterConfig("local", c.ExplorersConfig(cpus=cores), judges=cores),
             f"{2 * cores} CPU",
         ),
     ):
         with pytest.raises(UsageError, match=f"cluster: .*{lacks}"):
             loop.train(make_config(tmp_path / "run", cluster=cluster))
+
+
+def test_limits_and_failures_of_judges_are_those_of_processes(tmp_path, local):
+    (tmp_path / "task.py").write_text(TASK)
+    config = TaskConfig(f"{tmp_path}/task.py:build", verify_timeout=1.0)
+    with ray_cluster.connected("local") as ray:
+        judge = cluster_judges.ClusterJudges(config, 0, cluster_judges.start(ray, config, 0, 1))
+        (judged,) = judge([(text_group(0, ["x"], [1]), ["ab", "hang", "raise", "exit", "abc"])])
+    assert judged.failures == ["", "timeout", "error", "crash", ""]
+    assert judged.rewards[[0, 4]].tolist() == [2, 3]
 
 
 def test_a_run_with_explorers_equals_one_without(make_config, tiny_run, tmp_path, local):
@@ -129,12 +143,13 @@ def test_a_call_that_takes_far_too_long_is_sampled_by_another_explorer(make_conf
 
 
 @pytest.mark.slow
-def test_trajectories_of_explorers_are_those_of_the_learner(make_config, tmp_path, local):
+def test_trajectories_with_judges_are_those_of_the_learner(make_config, tmp_path, local):
     words = "--task.name calculator --task.options.operands 2 --task.options.digits 1"
     words += " --sampling.max_new_tokens 12 --sampling.max_turns 3 --sampling.max_turn_tokens 5"
     words += " --training.steps 4 --evaluation.questions 0"
     alone = loop.train(make_config(tmp_path / "alone", words))
-    run = loop.train(make_config(tmp_path / "run", words, cluster=TWO))
+    cluster = dataclasses.replace(TWO, judges=1)
+    run = loop.train(make_config(tmp_path / "run", words, cluster=cluster))
     assert groups(run) == groups(alone) and bits(run) == bits(alone)
 
 
