@@ -1,7 +1,5 @@
 """Options that the studies' commands share, and an end in one sentence for their errors."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable
@@ -12,6 +10,7 @@ import jax
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training.runtime.stopping import Stopped
+from research.in_graph.tasks import STUDY_TASKS
 
 
 def make_parser(module: str, description: str) -> argparse.ArgumentParser:
@@ -42,7 +41,7 @@ def add_tiny(parser: argparse.ArgumentParser, study: str) -> None:
     add("--seeds", type=int, metavar="N", help="number of seeds; that of the study if not given")
     add("--first-seed", type=int, default=300, metavar="N", help="the first seed; 300")
     add("--workers", type=int, metavar="N", help="processes; one per core if not given")
-    add("--task", default="arithmetic", help="arithmetic, precedence or sharpening; arithmetic")
+    add("--task", default="arithmetic", choices=STUDY_TASKS, help="arithmetic if not given")
     add(
         "--greedy-bound",
         type=float,

@@ -3,8 +3,6 @@
 Each takes a kind of accuracy: of answers that are sampled at temperature 1, or greedy ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

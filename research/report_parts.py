@@ -1,7 +1,5 @@
 """Parts that the reports of studies share: files, Markdown tables, panels of curves."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO

@@ -229,7 +229,7 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
     from grre_jax.tasks.cluster_judges import ClusterJudges, start
     from grre_jax.tasks.config import TaskConfig
     from grre_jax.tasks.environments import is_environment
-    from grre_jax.tasks.pool import make_judge
+    from grre_jax.tasks.environments.runner import make_judge
     from grre_jax.tasks.provenance import reward_name
     from grre_jax.training.config.overrides import override
     from grre_jax.training.config.run import Config
@@ -247,15 +247,13 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
         "reward": reward_name(built),
     }
     total = len(rollouts.read(folder))
-    spec = fields.spec(config.seed)
-    timeout = fields.verify_timeout
     with ray_cluster.connected(cluster) as ray, progress_bar(total, "groups") as done:
         if ray:
             count = int(ray.cluster_resources().get("CPU", 0)) or 1
-            judge = ClusterJudges(spec, start(ray, spec, count, timeout), timeout)
+            judge = ClusterJudges(fields, config.seed, start(ray, fields, config.seed, count))
         else:
             count = 1
-            judge = make_judge(built, spec, processes=fields.verify_processes, timeout=timeout)
+            judge = make_judge(built, fields, config.seed)
         with contextlib.closing(judge):
             changes = reverify(folder, output, judge, described, done=done, judges=count)
     print(f"{changes:,} rewards changed: {output}")

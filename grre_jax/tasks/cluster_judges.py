@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.judging import Failure
 from grre_jax.tasks.pool import VerifierPool
-from grre_jax.tasks.rewards import TaskSpec
 
 CHUNKS = 4  # that each judge gets of what is judged together, so that all end at about one time
 
@@ -20,26 +20,24 @@ class Judge:
     """An actor that judges completions, or steps environments.
 
     Args:
-        spec: the task.
-        timeout: seconds that a completion may take.
+        config, seed: as of `VerifierPool`.
     """
 
-    def __init__(self, spec: TaskSpec, timeout: float) -> None:
-        self._pool = VerifierPool(spec, 1, timeout)
+    def __init__(self, config: TaskConfig, seed: int) -> None:
+        self._pool = VerifierPool(config, seed, 1)
 
-    def answers(self, asked: Sequence[tuple], timeout: float) -> tuple[list[Any], list[int]]:
-        """Returns the answers of `VerifierPool.answers`, and the ids of its processes."""
-        return self._pool.answers(asked, timeout), self._pool.pids
+    def answers(self, asked: Sequence[tuple]) -> list[dict[str, Any] | Failure]:
+        """Returns the answers of `VerifierPool.answers`."""
+        return self._pool.answers(asked)
 
 
-def start(ray: Any, spec: TaskSpec, count: int, timeout: float) -> list[Any]:
+def start(ray: Any, config: TaskConfig, seed: int, count: int) -> list[Any]:
     """Starts judges; returns them.
 
     Args:
         ray: the module, connected to the cluster.
-        spec: the task.
+        config, seed: as of `VerifierPool`.
         count: number of judges, a processor each.
-        timeout: seconds that a completion may take.
     """
     actor = ray.remote(
         num_cpus=1,
@@ -47,30 +45,23 @@ def start(ray: Any, spec: TaskSpec, count: int, timeout: float) -> list[Any]:
         max_task_retries=-1,
         scheduling_strategy="SPREAD",
     )(Judge)
-    return [actor.remote(spec, timeout) for _ in range(count)]
+    return [actor.remote(config, seed) for _ in range(count)]
 
 
 class ClusterJudges(VerifierPool):
     """Judges completions by actors that `start` returned.
 
     Args:
-        spec: the task.
+        config, seed: as of `VerifierPool`.
         judges: the actors.
-        timeout: seconds that a completion may take.
     """
 
-    def __init__(self, spec: TaskSpec, judges: Sequence[Any], timeout: float) -> None:
-        super().__init__(spec, 1, timeout)  # which is never asked
+    def __init__(self, config: TaskConfig, seed: int, judges: Sequence[Any]) -> None:
+        super().__init__(config, seed, 1)  # whose own process never starts
         self._judges = judges
-        self._pids: list[int] = []
         self.prefix = (uuid.uuid4().int,)
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the judge that answered last."""
-        return self._pids
-
-    def answers(self, asked: Sequence[tuple], timeout: float) -> list[dict[str, Any] | Failure]:
+    def answers(self, asked: Sequence[tuple]) -> list[dict[str, Any] | Failure]:
         """Returns the judges' answers; see `VerifierPool.answers`."""
         from ray.exceptions import RayTaskError
         from ray.util import ActorPool
@@ -79,10 +70,10 @@ class ClusterJudges(VerifierPool):
         chunks = [asked[start : start + size] for start in range(0, len(asked), size)]
         answers = []
         found = ActorPool(self._judges).map(
-            lambda judge, chunk: judge.answers.remote(chunk, timeout), chunks
+            lambda judge, chunk: judge.answers.remote(chunk), chunks
         )
         try:
-            for part, self._pids in found:
+            for part in found:
                 answers += part
         except RayTaskError as error:
             raise error.cause from None

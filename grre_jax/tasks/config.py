@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 from grre_jax.domains import AboveZero, AtLeastMinusOne, Record, Share
-from grre_jax.tasks.rewards import TaskSpec
-from grre_jax.tasks.task import Task
+from grre_jax.tasks.rewards import with_rewards
+from grre_jax.tasks.task import Task, build
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TaskConfig(Record):
     max_failure_share: Share = 0.5
 
     def build(self, seed: int) -> Task:
-        """Makes the task.
+        """Makes the task, in this process or another one.
 
         Args:
             seed: orders the training stream.
@@ -44,8 +44,4 @@ class TaskConfig(Record):
         Raises:
             UsageError: as of `tasks.build` and `rewards.with_rewards`.
         """
-        return self.spec(seed).build()
-
-    def spec(self, seed: int) -> TaskSpec:
-        """Returns what builds the task again in another process."""
-        return TaskSpec(self.name, seed, self.options, self.reward)
+        return with_rewards(build(self.name, seed=seed, **self.options), self.reward)

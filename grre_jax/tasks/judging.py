@@ -18,7 +18,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -35,6 +35,7 @@ _LARGEST = float(np.finfo(np.float32).max)  # rewards are stored as float32
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_logged: set[str] = set()  # kinds of failures
 
 
 class Invalid(ValueError):
@@ -81,18 +82,6 @@ class Judged:
 Asked = Sequence[tuple[Question, Sequence[str]]]  # questions, each with its completions
 
 
-class Judge(Protocol):
-    """Judges completions."""
-
-    def __call__(self, asked: Asked) -> list[Judged]:
-        """The judgements, in the order of the questions."""
-        ...
-
-    def close(self) -> None:
-        """Lets go of the processes it has, if it has any."""
-        ...
-
-
 class InProcess:
     """Judges in the caller's own process and thread, one completion after the other; those of a
     task whose `verify` is a coroutine side by side.
@@ -104,15 +93,15 @@ class InProcess:
 
     def __init__(self, task: Task, timeout: float | None = None):
         self._task = task
-        self._report = Report(task.name)
         self._timeout = timeout
 
     def __call__(self, asked: Asked) -> list[Judged]:
-        """Judges completions; see `Judge`."""
+        """Judges completions; returns the judgements, in the order of the questions."""
         if inspect.iscoroutinefunction(self._task.verify):
-            return self._report.groups(asked, finished(self._awaited(asked)))
-        outcomes = (verdict_of(self._task, *pair) for pair in pairs(asked))
-        return self._report.groups(asked, outcomes)
+            outcomes = finished(self._awaited(asked))
+        else:
+            outcomes = [verdict_of(self._task, *pair) for pair in pairs(asked)]
+        return judgements(self._task.name, asked, outcomes)
 
     async def _awaited(self, asked: Asked) -> list[Verdict | Failure]:
         limit = asyncio.Semaphore(MOST_AWAITED)
@@ -144,12 +133,7 @@ def finished(coroutine: Coroutine[Any, Any, T]) -> T:
     All coroutines of a process run in one loop: what they keep, such as the client of a judge
     behind an API, belongs to the loop in which it was first used.
     """
-    future = asyncio.run_coroutine_threadsafe(coroutine, _event_loop())
-    try:
-        return future.result()
-    except KeyboardInterrupt:
-        future.cancel()
-        raise
+    return asyncio.run_coroutine_threadsafe(coroutine, _event_loop()).result()
 
 
 def waited(value: Any) -> Any:
@@ -190,60 +174,50 @@ def _failure(error: BaseException) -> Failure:
     return Failure("error", error_words(error))
 
 
-class Report:
-    """Puts the verdicts of a question together, and logs the first failure of each kind.
+def judgements(task: str, asked: Asked, outcomes: Iterable[Verdict | Failure]) -> list[Judged]:
+    """Returns the judgement of each question from the outcomes of all completions.
 
     Args:
         task: its name, for messages.
-        judge: what fails, for messages.
+        asked: the questions with their completions.
+        outcomes: of each completion.
     """
+    rest = iter(outcomes)
+    return [
+        judgement(task, question, list(itertools.islice(rest, len(completions))))
+        for question, completions in asked
+    ]
 
-    def __init__(self, task: str, judge: str = "verifier") -> None:
-        self._task = task
-        self._judge = judge
-        self._logged = {""}
 
-    def groups(self, asked: Asked, outcomes: Iterable[Verdict | Failure]) -> list[Judged]:
-        """Returns the judgement of each question from the outcomes of all completions."""
-        rest = iter(outcomes)
-        return [
-            self.judged(question, list(itertools.islice(rest, len(completions))))
-            for question, completions in asked
-        ]
+def judgement(task: str, question: Question, outcomes: Sequence[Verdict | Failure]) -> Judged:
+    """Returns the judgement of a question's completions from the outcome of each, and logs the
+    first failure of each kind in this process.
 
-    def judged(self, question: Question, outcomes: Sequence[Verdict | Failure]) -> Judged:
-        """Returns the judgement of a question's completions from the outcome of each.
-
-        A component that a verdict lacks does not apply to its completion.
-        """
-        failures = [o if isinstance(o, Failure) else Failure("", "") for o in outcomes]
-        for failure in failures:
-            self._log(question, failure)
-        rows = [Verdict(None) if isinstance(outcome, Failure) else outcome for outcome in outcomes]
-        names = dict.fromkeys(name for row in rows for name in row.components)
-        return Judged(
-            # None, which a component is that does not apply, becomes NaN.
-            np.array([row.reward for row in rows], np.float32),
-            {n: np.array([row.components.get(n) for row in rows], np.float32) for n in names},
-            [failure.kind for failure in failures],
-            [failure.reason for failure in failures],
-        )
-
-    def _log(self, question: Question, failure: Failure) -> None:
-        if failure.kind in self._logged:
-            return
-        self._logged.add(failure.kind)
-        _log.warning(
-            "the %s of task %s failed at question %s (%s: %s): completions without a verdict are"
-            " not trained on; they are counted as %s_%s",
-            self._judge,
-            self._task,
-            question.question_id,
-            failure.kind,
-            failure.reason,
-            FIELD,
-            failure.kind,
-        )
+    A component that a verdict lacks does not apply to its completion.
+    """
+    failures = [o if isinstance(o, Failure) else Failure("", "") for o in outcomes]
+    for failure in failures:
+        if failure.kind and failure.kind not in _logged:
+            _logged.add(failure.kind)
+            _log.warning(
+                "task %s failed at question %s (%s: %s): completions without a verdict are not"
+                " trained on; they are counted as %s_%s",
+                task,
+                question.question_id,
+                failure.kind,
+                failure.reason,
+                FIELD,
+                failure.kind,
+            )
+    rows = [Verdict(None) if isinstance(outcome, Failure) else outcome for outcome in outcomes]
+    names = dict.fromkeys(name for row in rows for name in row.components)
+    return Judged(
+        # None, which a component is that does not apply, becomes NaN.
+        np.array([row.reward for row in rows], np.float32),
+        {n: np.array([row.components.get(n) for row in rows], np.float32) for n in names},
+        [failure.kind for failure in failures],
+        [failure.reason for failure in failures],
+    )
 
 
 def count_failures(extras: Iterable[dict[str, Any]]) -> dict[str, int]:
@@ -267,18 +241,15 @@ def checked_verdict(verdict: Any) -> Verdict | Failure:
         return Failure("none", "the verifier returned no reward")
     if not isinstance(verdict, Verdict):
         raise Invalid(f"verify: expected a Verdict, got {shown(verdict)}")
-    given = verdict.components
-    if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
-        raise Invalid(f"components: expected numbers by name, got {shown(given)}")
     components = {
-        name: None if value is None else finite_number(f"component {name!r}", value)
-        for name, value in given.items()
+        str(name): None if value is None else finite_number(f"component {name!r}", value)
+        for name, value in verdict.components.items()
     }
     correct = components.get(CORRECT, 0.0)
     if correct not in (0, 1) or verdict.correct not in (None, correct):
         raise Invalid(
-            f"correct: expected 0 or 1, as `correct` or as component, got {shown(given[CORRECT])}"
-            f" and {shown(verdict.correct)}"
+            f"correct: expected 0 or 1, as `correct` or as component, got {shown(correct)} and"
+            f" {shown(verdict.correct)}"
         )
     return Verdict(finite_number("reward", verdict.reward), components)
 

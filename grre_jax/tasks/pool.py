@@ -26,36 +26,22 @@ from typing import Any
 
 from grre_jax.domains import shown
 from grre_jax.errors import DataError, UsageError
-from grre_jax.tasks.judging import Asked, Failure, InProcess, Judge, Judged, Report, pairs
-from grre_jax.tasks.rewards import TaskSpec
-from grre_jax.tasks.task import Task, Verdict
+from grre_jax.tasks.config import TaskConfig
+from grre_jax.tasks.judging import Asked, Failure, InProcess, Judged, judgements, pairs
+from grre_jax.tasks.task import Verdict
 
 MOST_PROCESSES = 8  # that are started where nobody says how many
 START_SECONDS = 120  # to import and build the task
 
 
-def make_judge(
-    task: Task,
-    spec: TaskSpec,
-    *,
-    processes: int = -1,
-    timeout: float = 10.0,
-) -> Judge:
-    """The judge of a task's completions.
+def process_count(task: Any, processes: int) -> int:
+    """Returns how many processes run a task's code, 0 for this one.
 
     Args:
-        task: built from `spec`.
-        spec: how processes build it.
-        processes: how many; 0 judges in this process, -1 does so for a task with
-            `trusted_verifier = True` and else takes one a core, MOST_PROCESSES at most.
-        timeout: seconds a completion.
+        task: the task.
+        processes: as given; -1 is 0 for a task with `trusted_verifier = True`, and else one a core,
+            MOST_PROCESSES at most.
     """
-    count = process_count(task, processes)
-    return VerifierPool(spec, count, timeout) if count else InProcess(task, timeout)
-
-
-def process_count(task: Any, processes: int) -> int:
-    """Returns how many processes run a task's code, 0 for this one; see `make_judge`."""
     if processes < 0 and getattr(task, "trusted_verifier", False):
         return 0
     return min(os.cpu_count() or 1, MOST_PROCESSES) if processes < 0 else processes
@@ -66,9 +52,9 @@ class VerifierPool:
     it.
 
     Args:
-        spec: the task.
+        config: of the task; a process that takes longer than its time limit is killed.
+        seed: of the task.
         processes: how many at most.
-        timeout: seconds that a completion may take; then its process is killed.
 
     Raises:
         UsageError: options that cannot be sent to another process; as a call may, of a question.
@@ -76,11 +62,11 @@ class VerifierPool:
 
     prefix: tuple[int, ...] = ()  # of the keys of trajectories, if others share the processes
 
-    def __init__(self, spec: TaskSpec, processes: int, timeout: float):
-        self._timeout = timeout
-        self._report = Report(spec.name)
-        built_from = _pickled(spec)
-        self._workers = [_Worker(spec.name, built_from) for _ in range(processes)]
+    def __init__(self, config: TaskConfig, seed: int, processes: int):
+        self._timeout = config.verify_timeout
+        self._task = config.name
+        built_from = _pickled(config, seed)
+        self._workers = [_Worker(config.name, built_from) for _ in range(processes)]
         self._idle: LifoQueue[_Worker] = LifoQueue()
         for worker in self._workers:
             self._idle.put(worker)
@@ -88,22 +74,21 @@ class VerifierPool:
         self._finalizer = weakref.finalize(self, _stop, self._workers)
 
     def __call__(self, asked: Asked) -> list[Judged]:
-        """Judges completions in the worker processes; see `judging.Judge`.
+        """Judges completions in the worker processes; see `judging.InProcess`.
 
         Raises:
             UsageError: the task cannot be built in another process.
             DataError: the processes do not start.
         """
-        answers = self.answers(pairs(asked), self._timeout)
+        answers = self.answers(pairs(asked))
         outcomes = (a if isinstance(a, Failure) else Verdict(**a) for a in answers)
-        return self._report.groups(asked, outcomes)
+        return judgements(self._task, asked, outcomes)
 
-    def answers(self, asked: Sequence[tuple], timeout: float) -> list[dict[str, Any] | Failure]:
+    def answers(self, asked: Sequence[tuple]) -> list[dict[str, Any] | Failure]:
         """Returns the answers of the worker processes.
 
         Args:
             asked: arguments for what the worker makes of the task.
-            timeout: seconds that each may take.
 
         Returns:
             Their answers, in order.
@@ -115,7 +100,7 @@ class VerifierPool:
             worker.stopped = False
         jobs = [_pickled(*arguments) for arguments in asked]
         try:
-            return list(self._threads.map(lambda job: self._answer(job, timeout), jobs))
+            return list(self._threads.map(self._answer, jobs))
         except BaseException:
             self.close()
             raise
@@ -124,18 +109,15 @@ class VerifierPool:
         """Ends the processes; they are started again when needed."""
         _stop(self._workers)
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the workers."""
-        running = [worker.process for worker in self._workers if worker.is_running]
-        return [process.pid for process in running]
-
-    def _answer(self, job: bytes, timeout: float) -> dict[str, Any] | Failure:
+    def _answer(self, job: bytes) -> dict[str, Any] | Failure:
         worker = self._idle.get()
         try:
-            return worker.answer(job, timeout)
+            return worker.answer(job, self._timeout)
         finally:
             self._idle.put(worker)
+
+
+Judge = InProcess | VerifierPool
 
 
 class _Worker:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.environments.environment import Environments, is_environment
 from grre_jax.tasks.judging import Failure, guarded, verdict_of
-from grre_jax.tasks.rewards import TaskSpec
 from grre_jax.tasks.task import Question
 
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
@@ -61,9 +61,9 @@ def _answer(respond: Callable[..., Any], asked: bytes) -> Any:
     return respond(*pickle.loads(asked))
 
 
-def _responder(spec: TaskSpec) -> Callable[..., dict[str, Any] | Failure]:
+def _responder(config: TaskConfig, seed: int) -> Callable[..., dict[str, Any] | Failure]:
     """Builds a task; returns what answers the pool's requests about it."""
-    task = spec.build()
+    task = config.build(seed)
     if is_environment(task):
         return Environments(task)
 

@@ -25,13 +25,13 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from grre_jax.domains import shown
 from grre_jax.errors import UsageError
 from grre_jax.tasks.judging import finite_number
-from grre_jax.tasks.task import CORRECT, Question, Task, Verdict, build, load_function
+from grre_jax.tasks.task import CORRECT, Question, Task, Verdict, load_function
 
 RewardFunction = Callable[[Question, str], Any]
 
@@ -140,29 +140,6 @@ def with_rewards(task: Task, rewards: Sequence[str]) -> Task:
     return RewardedTask(task, loaded)
 
 
-@dataclass(frozen=True)
-class TaskSpec:
-    """The arguments that build a task, in this process or another one.
-
-    Attributes:
-        name, seed, options: arguments of `tasks.build`.
-        rewards: as of `with_rewards`.
-    """
-
-    name: str
-    seed: int = 0
-    options: dict[str, Any] = field(default_factory=dict)
-    rewards: tuple[str, ...] = ()
-
-    def build(self) -> Task:
-        """Makes the task.
-
-        Raises:
-            UsageError: as of `tasks.build` and `with_rewards`.
-        """
-        return with_rewards(build(self.name, seed=self.seed, **self.options), self.rewards)
-
-
 class RewardedTask:
     """A task whose completions are judged by reward functions.
 
@@ -182,8 +159,6 @@ class RewardedTask:
         self.verify = self._awaited if awaited else self._verify
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_task":  # while it is unpickled
-            raise AttributeError(name)
         return getattr(self._task, name)
 
     def _verify(self, question: Question, completion: str) -> Verdict | None:

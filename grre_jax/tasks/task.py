@@ -102,34 +102,27 @@ class Verdict:
             out of its group (a verifier that crashes or hangs gives none either).
         components: the parts the reward is made of, by name; one that is None or left out does not
             apply to this completion.
-        correct: whether the completion is right; None if the task does not judge it.
+        correct: whether the completion is right, which becomes a component; None if the task does
+            not judge it, or gives the component.
 
     Examples:
         A wrong answer that is a number has a small reward:
 
         >>> from grre_jax import tasks
-        >>> verdict = tasks.Verdict(0.1, {"correct": 0.0, "number": 1.0})
-        >>> verdict.reward, verdict.correct
-        (0.1, False)
-        >>> tasks.Verdict(1.0, correct=True).components
-        {'correct': 1.0}
+        >>> tasks.Verdict(0.1, {"number": 1.0}, correct=False).components
+        {'number': 1.0, 'correct': False}
     """
 
     reward: float | None
     components: dict[str, float | None] = field(default_factory=dict)
-    correct: bool | None = None
+    correct: bool | None = field(default=None, compare=False)  # a component
 
     def __post_init__(self):
         # Nothing raises here: `judging` checks what a verifier returns and counts what it refuses.
-        if not isinstance(self.components, dict):
-            return
-        if CORRECT in self.components:
-            stored = self.components[CORRECT]
-            if self.correct is None and isinstance(stored, int | float) and stored in (0, 1):
-                object.__setattr__(self, "correct", bool(stored))
-        elif self.correct is not None:
-            value = float(self.correct) if isinstance(self.correct, bool) else self.correct
-            object.__setattr__(self, "components", {**self.components, CORRECT: value})
+        if self.correct is not None and isinstance(self.components, dict):
+            components = dict(self.components)
+            components.setdefault(CORRECT, self.correct)
+            object.__setattr__(self, "components", components)
 
 
 @runtime_checkable

@@ -22,9 +22,8 @@ from grre_jax.models.transformer import Transformer
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.tasks.cluster_judges import ClusterJudges
 from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.environments.runner import EnvironmentPool, Runner, make_runner
-from grre_jax.tasks.judging import Judge
-from grre_jax.tasks.pool import make_judge
+from grre_jax.tasks.environments.runner import EnvironmentPool, Runner, make_judge
+from grre_jax.tasks.pool import Judge
 from grre_jax.tasks.provenance import reward_name
 from grre_jax.training import state
 from grre_jax.training.config.run import Config
@@ -53,15 +52,7 @@ class Parts:
         """The judge of completions by `config.task`, or the runner of its environments; processes
         that it starts end with it.
         """
-        task = self.config.task
-        spec = task.spec(self.config.seed)
-        make = make_runner if is_environment(self.task) else make_judge
-        return make(
-            self.task,
-            spec,
-            processes=task.verify_processes,
-            timeout=task.verify_timeout,
-        )
+        return make_judge(self.task, self.config.task, self.config.seed)
 
     def use_judges(self, actors: Sequence[Any]) -> None:
         """Has actors of a cluster judge.
@@ -71,13 +62,12 @@ class Parts:
         """
         if not actors:
             return
-        task = self.config.task
-        spec = task.spec(self.config.seed)
+        config = self.config.task
+        seed = self.config.seed
         if is_environment(self.task):
-            pools = [ClusterJudges(spec, [actor], task.verify_timeout) for actor in actors]
-            judge = EnvironmentPool(pools, task.verify_timeout)
+            judge = EnvironmentPool([ClusterJudges(config, seed, [actor]) for actor in actors])
         else:
-            judge = ClusterJudges(spec, actors, task.verify_timeout)
+            judge = ClusterJudges(config, seed, actors)
         # As `cached_property` stores it: the record is frozen, which refuses an assignment.
         vars(self)["judge"] = judge
 

@@ -182,9 +182,7 @@ def _judges(ray: Any, config: Config, stack: contextlib.ExitStack) -> list[Any]:
     """Starts the judges on the cluster, which end with the stack."""
     if not config.cluster.judges:
         return []
-    task = config.task
-    spec = task.spec(config.seed)
-    judges = cluster_judges.start(ray, spec, config.cluster.judges, task.verify_timeout)
+    judges = cluster_judges.start(ray, config.task, config.seed, config.cluster.judges)
     for judge in judges:
         stack.callback(ray.kill, judge)
     return judges

@@ -25,7 +25,7 @@ from grre_jax.sampling.decoding.state import SCORES, Shape
 from grre_jax.sampling.prompt_batch import make_prompt_batch
 from grre_jax.tasks import build
 from grre_jax.training.data.pack import PackedBatch
-from research.in_graph.tasks import study_task
+from research.in_graph.tasks import STUDY_TASKS
 
 STREAM = 1 << 16  # positions of the question stream that belong to one seed
 
@@ -65,12 +65,8 @@ class Scale:
 
     @property
     def named_task(self) -> tuple[str, dict[str, Any]]:
-        """Name of the task in `tasks.names()`, and its options.
-
-        Raises:
-            UsageError: the studies have no task of that name.
-        """
-        study = study_task(self.task_name)
+        """Name of the task, as of `tasks.build`, and its options."""
+        study = STUDY_TASKS[self.task_name]
         return study.task, {**study.options, **dict(self.task_options)}
 
     @cached_property

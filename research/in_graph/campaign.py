@@ -17,7 +17,7 @@ from grre_jax.reporting.progress import compact_duration
 from research.in_graph import warm_start, worker
 from research.in_graph.batch import Scale
 from research.in_graph.run import Schedule
-from research.in_graph.tasks import study_task
+from research.in_graph.tasks import STUDY_TASKS
 from research.in_graph.workers import Task, Workers
 from research.runs import Entry, Ledger, Program, Run, Settings
 
@@ -71,7 +71,7 @@ class Campaign:
         given = {}
         if greedy_bound is not None:
             given["greedy_accuracy"] = checked("greedy_bound", Share, greedy_bound)
-        self._bounds = {**study_task(scale.task_name).bounds, **given}
+        self._bounds = {**STUDY_TASKS[scale.task_name].bounds, **given}
         self.ledger = Ledger(folder / "runs.jsonl")
         shared = {"scale": dataclasses.asdict(scale)}
         self._settings = Settings(folder, shared, entries, self.ledger)

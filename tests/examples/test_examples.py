@@ -14,9 +14,8 @@ import pytest
 from flax import nnx
 
 import grre_jax
-from grre_jax import tasks
-from grre_jax.tasks.environments.runner import Trace, make_runner
-from grre_jax.tasks.pool import TaskSpec
+from grre_jax.tasks.config import TaskConfig
+from grre_jax.tasks.environments.runner import Trace, make_judge
 
 from ..generation.conftest import chat_model  # noqa: F401
 
@@ -80,9 +79,9 @@ def test_an_environment_is_a_process_of_its_own():
         [sys.executable, str(path), "--port", "0"], stdout=subprocess.PIPE, text=True
     )
     options = {"address": f"127.0.0.1:{int(server.stdout.readline())}"}
-    spec = TaskSpec(f"{path}:build", 0, options)
-    task = tasks.build(spec.name, **options)
-    runner = make_runner(task, spec, processes=2, timeout=60.0)
+    config = TaskConfig(f"{path}:build", options, verify_processes=2, verify_timeout=60.0)
+    task = config.build(0)
+    runner = make_judge(task, config, 0)
     try:
         for number in range(4):
             trace, before = Trace((number, 0, 0), task.question(number), 7), []

@@ -8,8 +8,8 @@ import pytest
 
 from grre_jax import ray_cluster
 from grre_jax.tasks import Question, cluster_judges
+from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.judging import InProcess
-from grre_jax.tasks.rewards import TaskSpec
 
 from ..run_processes import children
 
@@ -40,7 +40,7 @@ def build(seed):
 @pytest.mark.slow
 def test_judges_that_are_killed_give_the_verdicts_of_one_process(tmp_path):
     (tmp_path / "task.py").write_text(TASK)
-    spec = TaskSpec(f"{tmp_path}/task.py:build")
+    config = TaskConfig(f"{tmp_path}/task.py:build")
     asked = [(Question(f"q{n}", "?", "1"), ["a" * k for k in range(n)]) for n in range(32)]
     ended = threading.Event()
     killed = []
@@ -52,8 +52,8 @@ def test_judges_that_are_killed_give_the_verdicts_of_one_process(tmp_path):
                 killed.append(judge)
 
     with ray_cluster.connected("local") as ray:
-        judges = cluster_judges.start(ray, spec, 2, timeout=10.0)
-        judge = cluster_judges.ClusterJudges(spec, judges, 10.0)
+        judges = cluster_judges.start(ray, config, 0, 2)
+        judge = cluster_judges.ClusterJudges(config, 0, judges)
         judge([])
         thread = threading.Thread(target=kill)
         thread.start()
@@ -61,5 +61,5 @@ def test_judges_that_are_killed_give_the_verdicts_of_one_process(tmp_path):
         ended.set()
         thread.join()
     assert killed
-    for found, expected in zip(spread, InProcess(spec.build())(asked), strict=True):
+    for found, expected in zip(spread, InProcess(config.build(0))(asked), strict=True):
         assert found.rewards.tolist() == expected.rewards.tolist()

@@ -37,7 +37,6 @@ def judged(answer):
         *((Verdict(value), "reward") for value in (float("nan"), 1e39, "1", np.ones(1))),
         (1.0, "verify"),
         (Verdict(1.0, {"part": "1"}), "component 'part'"),
-        (Verdict(1.0, {3: 1.0}), "components"),
         (Verdict(1.0, {"correct": 0.5}), "correct"),
         (Verdict(1.0, {"correct": 1.0}, correct=False), "correct"),
     ],

@@ -1,6 +1,7 @@
 """Verifiers that hang, crash and lie, in processes of their own."""
 
 import contextlib
+import dataclasses
 import gc
 import os
 import signal
@@ -14,11 +15,12 @@ import pytest
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import Question
+from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.datasets.arithmetic import Arithmetic
 from grre_jax.tasks.datasets.competition_math import CompetitionMath
 from grre_jax.tasks.datasets.guru_math import GuruMath
 from grre_jax.tasks.datasets.reasoning_gym import ReasoningGym
-from grre_jax.tasks.pool import TaskSpec, VerifierPool, process_count
+from grre_jax.tasks.pool import VerifierPool, process_count
 
 TASK = r"""
 import ctypes, os, signal, subprocess, sys, time
@@ -81,13 +83,15 @@ NAN = pytest.approx(float("nan"), nan_ok=True)
 def spec(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pool")
     (folder / "troubled.py").write_text(TASK)
-    return TaskSpec(f"{folder / 'troubled.py'}:build", 0, {"folder": str(folder)})
+    # Long enough for an honest verdict on a machine that is busy with something else.
+    return TaskConfig(
+        f"{folder / 'troubled.py'}:build", {"folder": str(folder)}, verify_timeout=6.0
+    )
 
 
 @pytest.fixture(scope="module")
 def pool(spec):
-    # Long enough for an honest verdict on a machine that is busy with something else.
-    pool = VerifierPool(spec, processes=2, timeout=6.0)
+    pool = VerifierPool(spec, 0, processes=2)
     yield pool
     pool.close()
 
@@ -95,6 +99,10 @@ def pool(spec):
 def judge(pool, completions):
     (judged,) = pool([(QUESTION, completions)])
     return judged
+
+
+def pids(pool):
+    return [worker.process.pid for worker in pool._workers if worker.is_running]
 
 
 def ends(pid):
@@ -130,7 +138,7 @@ def test_nothing_that_a_verifier_does_costs_more_than_its_completion(pool, spec)
 
 def test_workers_stay_and_take_neither_jax_nor_the_memory_of_others(pool):
     judge(pool, ["slow", "slow"])
-    before = pool.pids
+    before = pids(pool)
     judged = judge(pool, ["facts"])
     assert judged.rewards[0] in before and os.getpid() not in before
     facts = {name: row.item() for name, row in judged.components.items()}
@@ -139,20 +147,21 @@ def test_workers_stay_and_take_neither_jax_nor_the_memory_of_others(pool):
         os.kill(pid, signal.SIGTERM)  # as a cluster tells all processes of a job
         os.kill(pid, signal.SIGINT)
     judge(pool, ["alarm", "alarm"])  # would strike under the next completion
-    assert judge(pool, ["slow", "slow"]).failures == [""] * 2 and pool.pids == before
+    assert judge(pool, ["slow", "slow"]).failures == [""] * 2 and pids(pool) == before
 
 
 def test_a_worker_that_was_killed_costs_nobody(pool):
-    for pid in pool.pids:
+    for pid in pids(pool):
         os.kill(pid, signal.SIGKILL)
         assert ends(pid)
     assert judge(pool, ["a", "bb", "ccc", "once"]).rewards.tolist() == [1, 2, 3, 5]
 
 
 def test_an_interrupted_call_leaves_no_process_behind(spec):
-    pool = VerifierPool(spec, 2, 60.0)  # the interrupt comes before the limit at any load
+    config = dataclasses.replace(spec, verify_timeout=60.0)
+    pool = VerifierPool(config, 0, 2)  # the interrupt comes before the limit at any load
     judge(pool, ["x"])
-    before = pool.pids
+    before = pids(pool)
     main = threading.main_thread().ident
     # A shell starts what runs in its background with the signal ignored.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -162,31 +171,32 @@ def test_an_interrupted_call_leaves_no_process_behind(spec):
         judge(pool, ["hang", "hang", "x"])
     gc.enable()
     signal.signal(signal.SIGINT, handler)
-    assert pool.pids == [] and all(ends(pid) for pid in before)
+    assert pids(pool) == [] and all(ends(pid) for pid in before)
     assert judge(pool, ["abc"]).rewards.tolist() == [3]
     pool.close()
 
 
 @pytest.mark.parametrize(("function", "error"), [("trouble", UsageError), ("leaves", DataError)])
 def test_a_task_that_another_process_cannot_build(spec, function, error):
-    pool = VerifierPool(TaskSpec(spec.name.replace(":build", f":{function}")), 1, 1.0)
+    pool = VerifierPool(TaskConfig(spec.name.replace(":build", f":{function}")), 0, 1)
     for _ in range(2):  # a pool that failed may be asked again
         with pytest.raises(error, match="not today|status 7"):
             judge(pool, ["x"])
-        assert pool.pids == []
+        assert pids(pool) == []
 
 
 HANGS = """
 import sys, threading
 from grre_jax.tasks import Question
-from grre_jax.tasks.pool import TaskSpec, VerifierPool
+from grre_jax.tasks.config import TaskConfig
+from grre_jax.tasks.pool import VerifierPool
 name, folder = sys.argv[1:]
-pool = VerifierPool(TaskSpec(name, 0, {"folder": folder}), 2, 1000.0)
+pool = VerifierPool(TaskConfig(name, {"folder": folder}, verify_timeout=1000.0), 0, 2)
 question = Question("q", "?", "")
 first = threading.Thread(target=pool, args=([(question, ["slow", "slow"])],))
 first.start()
 first.join()
-print(*pool.pids, flush=True)
+print(*(worker.process.pid for worker in pool._workers), flush=True)
 pool([(question, ["hang_in_c"])])
 """
 
@@ -200,15 +210,15 @@ def test_workers_end_with_a_pool_that_is_killed(spec):
     words = [sys.executable, "-c", HANGS, spec.name, spec.options["folder"]]
     variables = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=variables)
-    pids = list(map(int, child.stdout.readline().split()))
+    workers = list(map(int, child.stdout.readline().split()))
     while not hanging.exists():
         time.sleep(0.02)
     child.kill()
     child.communicate()
-    assert len(pids) == 2 and all(map(ends, pids))
+    assert len(workers) == 2 and all(map(ends, workers))
 
 
 def test_trusted_verifiers_alone_judge_in_the_run_s_own_process(spec):
     assert process_count(Arithmetic, -1) == 0 and process_count(Arithmetic, 1) == 1
-    for task in (spec.build(), CompetitionMath, GuruMath, ReasoningGym):  # or others' parsers
+    for task in (spec.build(0), CompetitionMath, GuruMath, ReasoningGym):  # or others' parsers
         assert process_count(task, -1) > 0 == process_count(task, 0)

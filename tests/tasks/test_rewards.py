@@ -9,8 +9,8 @@ from grre_jax import tasks
 from grre_jax.errors import UsageError
 from grre_jax.tasks import Question, rewards
 from grre_jax.tasks.config import TaskConfig
+from grre_jax.tasks.environments.runner import make_judge
 from grre_jax.tasks.judging import InProcess
-from grre_jax.tasks.pool import make_judge
 
 from ..conftest import CALCULATOR
 
@@ -88,8 +88,10 @@ def test_none_is_no_verdict_and_text_is_invalid(file, name, kind):
 
 
 def test_the_processes_of_a_pool_find_the_functions_of_a_file(file):
-    config = TaskConfig("arithmetic", {"operands": 2}, reward=(f"{file}:score",))
-    judge = make_judge(config.build(0), config.spec(0), processes=1)
+    config = TaskConfig(
+        "arithmetic", {"operands": 2}, reward=(f"{file}:score",), verify_processes=1
+    )
+    judge = make_judge(config.build(0), config, 0)
     (found,) = judge([(QUESTION, ["5", "6"])])
     judge.close()
     assert found.rewards.tolist() == [1, 0]

@@ -11,7 +11,8 @@ from grre_jax import rollouts
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.tools.copying import derive
 from grre_jax.tasks import Question
-from grre_jax.tasks.judging import FAILED_REWARD, FIELD, REASONS, Judge, Judged
+from grre_jax.tasks.judging import FAILED_REWARD, FIELD, REASONS, Judged
+from grre_jax.tasks.pool import Judge
 
 GROUPS_AT_ONCE = 64  # judged together, so that all processes have something to do
 

@@ -1,11 +1,10 @@
 """Chained one-digit arithmetic modulo ten: the embedded task, which needs no download.
 
 A prompt is `d op d op d op d >`, worked from left to right, every result modulo 10: `3+5*2-1>` is
-3+5=8, 8*2=6, 6-1=5; with `precedence` multiplications come first: 5*2=0, 3+0=3, 3-1=2. An answer
-is either the results in the order in which they were worked (`8,6,5$`, 6 tokens, answers="short")
-or the equations (`3+5=8,8*2=6,6-1=5$`, 18 tokens, answers="full"). The reward is 1 when the
-character right before the first `$` is the right last digit, else 0; an answer that never reaches
-`$` gets 0. Guessing is right one time in ten.
+3+5=8, 8*2=6, 6-1=5. An answer is either the results in the order in which they were worked
+(`8,6,5$`, 6 tokens, answers="short") or the equations (`3+5=8,8*2=6,6-1=5$`, 18 tokens,
+answers="full"). The reward is 1 when the character right before the first `$` is the right last
+digit, else 0; an answer that never reaches `$` gets 0. Guessing is right one time in ten.
 
 **Demonstrations are wrong in one of two ways**, so that a supervised warm start leaves
 reinforcement learning something to do. The next step always works on from what was written.
@@ -18,7 +17,7 @@ learned the distribution is right only sometimes when sampled at temperature 1 (
 `flaw`: each step is, with this probability, written by a wrong rule. Above one half the wrong step
 is the most likely one, so greedy decoding is wrong too, and the right rule has to be learned from
 reward. The wrong rule is (a + b + 1) mod 10 for a subtraction or a multiplication, additions are
-right; with `precedence` it is to work the last operation, whatever it is.
+right.
 
 **Held-out questions** are one in twenty of the question space (13,500 of the 270,000 with four
 operands), chosen by a hash, whatever the seed: runs of different seeds are evaluated on the same
@@ -64,7 +63,6 @@ class Arithmetic(Record):
             uniform digit; 0 is clean.
         flaw: probability with which a step of a training demonstration follows the wrong rule; 0 is
             clean.
-        precedence: True if multiplications are worked before additions and subtractions.
 
     Attributes:
         name: "arithmetic".
@@ -88,7 +86,6 @@ class Arithmetic(Record):
     operands: Annotated[int, "[2, 6]"] = 4
     corruption: Share = 0.35
     flaw: Share = 0.0
-    precedence: bool = False
 
     def __post_init__(self):
         super().__post_init__()
@@ -184,35 +181,23 @@ class Arithmetic(Record):
             positions: in the training stream.
         """
         xp = prompts.__array_namespace__()
-        flawed = None
         if positions is not None:
             flawed, _ = self._drawn(Purpose.FLAW, self.flaw, positions)
             corrupted, digit = self._drawn(Purpose.CORRUPTION, self.corruption, positions)
         steps: list[Step] = []
-        values = prompts[:, 0:-1:2]
-        operations = prompts[:, 1:-1:2]
+        value = prompts[:, 0]
         for step in range(self.operands - 1):
-            wrong = None if flawed is None else flawed[:, step]
-            at = xp.zeros(operations.shape[0], dtype=np.int32)  # the operation that is worked next
-            if self.precedence:
-                at = xp.argmax(operations == _TIMES, axis=1).astype(np.int32)
-                at = at if wrong is None else xp.where(wrong, operations.shape[1] - 1, at)
-            left = _at(values, at)
-            right = _at(values, at + 1)
-            operation = _at(operations, at)
+            left = value
+            operation = prompts[:, 2 * step + 1]
+            right = prompts[:, 2 * step + 2]
             other = xp.where(operation == _MINUS, left - right, left * right)
-            if wrong is not None and not self.precedence:
-                other = xp.where(wrong, left + right + 1, other)
+            if positions is not None:
+                other = xp.where(flawed[:, step], left + right + 1, other)
             value = xp.where(operation == _PLUS, left + right, other) % 10
             if positions is not None:
                 uniform = (digit[:, step] % np.uint32(10)).astype(value.dtype)
                 value = xp.where(corrupted[:, step], uniform, value)
             steps.append((left, operation, right, value))
-            place = np.arange(operations.shape[1])[None]
-            kept = xp.take_along_axis(values, place + (place > at[:, None]), axis=1)
-            values = xp.where(place == at[:, None], value[:, None], kept)
-            place = place[:, :-1]
-            operations = xp.take_along_axis(operations, place + (place >= at[:, None]), axis=1)
         return steps
 
     def _drawn(
@@ -243,12 +228,6 @@ class Arithmetic(Record):
             Question(f"arithmetic/{text[:-1]}", text, str(answer), completion)
             for text, answer, completion in zip(texts, answers, completions, strict=True)
         ]
-
-
-def _at(columns: Rows, place: Row) -> Row:
-    """One element of each row."""
-    xp = columns.__array_namespace__()
-    return xp.take_along_axis(columns, place[:, None], axis=1)[:, 0]
 
 
 @lru_cache(maxsize=8)

@@ -201,15 +201,12 @@ class StoredQuestions(HeldOutQuestions):
         if path.is_file():
             return [path] if split == "train" else []
         files = stored_records.files_of(path, split)
-        if files or split == "test":
-            return files
-        data = stored_records.data_files(path)
-        if len(data) != 1:  # published in one file, such as ToolACE's data.json
+        if not files and split == "train":
             raise DataError(
                 "task.options.path: expected a file, or a folder with files such as train.parquet"
-                f" or train/*.json, got {str(path)!r} with {len(data)} of other names"
+                f" or train/*.json, got {str(path)!r}"
             )
-        return data
+        return files
 
 
 def _located(file: Path) -> Iterator[tuple[str, Record]]:

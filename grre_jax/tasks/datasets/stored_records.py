@@ -1,5 +1,5 @@
 """Records of published data sets: from Parquet, JSON and JSON-lines files as they were
-downloaded, from a data set of `datasets.save_to_disk`, or through Hugging Face `datasets`.
+downloaded, or through Hugging Face `datasets`.
 """
 
 import contextlib
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 from grre_jax.json_files import json_lines, require
 from grre_jax.tasks.judging import error_words
 
@@ -18,52 +18,31 @@ ROWS_AT_ONCE = 64  # in memory
 Record = dict[str, Any]
 
 
-def data_files(path: Path) -> list[Path]:
-    """The files below a folder that can be read, in the order of their names; without hidden ones,
-    such as macOS's "._1.json".
-    """
-    files = [file for file in path.rglob("*") if file.suffix in _ENDINGS and file.is_file()]
-    return sorted(file for file in files if "/." not in f"/{file.relative_to(path).as_posix()}")
-
-
-def saved_files(path: Path) -> list[Path]:
-    """The Arrow files of a data set that `datasets.save_to_disk` wrote, in order.
-
-    Raises:
-        DataError: the folder's state.json cannot be read.
-    """
-    state = path / "state.json"
-    with _reading(state, "the state of a folder of datasets.save_to_disk"):
-        return [path / entry["filename"] for entry in json.loads(state.read_text())["_data_files"]]
-
-
 def files_of(path: Path, split: str) -> list[Path]:
     """The files of a split ("train" or "test") below a folder, in the order of their names; none
     if there are none.
 
     Taken are SPLIT.parquet, SPLIT.jsonl and SPLIT.json, SPLIT-*.parquet (shards) at any depth, and
-    everything below a folder SPLIT. Without any of these, a folder that is named SPLIT itself gives
-    all that it holds.
+    everything below a folder SPLIT.
     """
 
     def of_split(file: Path) -> bool:
+        parts = file.relative_to(path).parts
+        hidden = any(part.startswith(".") for part in parts)  # such as macOS's "._1.json"
         shard = file.suffix == ".parquet" and file.stem.startswith(f"{split}-")
-        return shard or file.stem == split or split in file.relative_to(path).parts[:-1]
+        named = shard or file.stem == split or split in parts[:-1]
+        return named and not hidden and file.suffix in _ENDINGS and file.is_file()
 
-    files = data_files(path)
-    return list(filter(of_split, files)) or (files if path.name == split else [])
+    return sorted(filter(of_split, path.rglob("*")))
 
 
 def read_records(file: Path) -> Iterator[Record]:
-    """The records of a file: a row of .parquet, a line of .jsonl, an object of the list
-    in a .json (or the one object that it is).
+    """The records of a file: a line of .jsonl, an object of the list in a .json (or the one object
+    that it is), a row of Parquet under any other name.
 
     Raises:
         DataError: the file is missing, damaged, or has other content, which the message names.
-        UsageError: the file's name has another ending.
     """
-    if file.suffix not in _ENDINGS:
-        raise UsageError(f"path: expected a file that ends in {', '.join(_ENDINGS)}, got {file}.")
     if file.suffix == ".jsonl":
         with _reading(file, "JSON lines"), file.open("rb") as lines:
             yield from (record for _, record in json_lines(lines, file))
@@ -79,10 +58,10 @@ def read_records(file: Path) -> Iterator[Record]:
 
 def from_hub(name: str, split: str, data_files: str | None = None) -> Iterable[Record]:
     """The records of a split of a data set on Hugging Face, by the library `datasets`, which
-    keeps what it downloads.
+    keeps what it downloads; or of a folder that its `save_to_disk` wrote.
 
     Args:
-        name: the data set, "Team-ACE/ToolACE".
+        name: the data set, "Team-ACE/ToolACE", or the folder.
         split: as the data set names it.
         data_files: the files of the split, where it is not by name.
 
@@ -93,6 +72,8 @@ def from_hub(name: str, split: str, data_files: str | None = None) -> Iterable[R
     try:
         import datasets
 
+        if (Path(name) / "state.json").exists():
+            return datasets.load_from_disk(name)
         files = {"data_files": {split: data_files}} if data_files else {}
         return datasets.load_dataset(name, split=split, **files)
     except (ImportError, OSError, ValueError) as error:
@@ -103,22 +84,15 @@ def from_hub(name: str, split: str, data_files: str | None = None) -> Iterable[R
 
 
 def table_rows(file: Path) -> Iterator[Record]:
-    """The rows of a Parquet file, or of an Arrow stream in a file that ends in .arrow.
+    """The rows of a Parquet file.
 
     Raises:
         DataError: the file is missing or damaged, or two columns have one name.
     """
-    import pyarrow
     from pyarrow import parquet
 
-    arrow = file.suffix == ".arrow"
-    with _reading(file, "an Arrow stream" if arrow else "Parquet"):
-        if arrow:
-            table = pyarrow.ipc.open_stream(pyarrow.memory_map(str(file))).read_all()
-            batches = table.to_batches(ROWS_AT_ONCE)
-        else:
-            batches = parquet.ParquetFile(file).iter_batches(ROWS_AT_ONCE)
-        for batch in batches:
+    with _reading(file, "Parquet"):
+        for batch in parquet.ParquetFile(file).iter_batches(ROWS_AT_ONCE):
             names = batch.schema.names
             if len(set(names)) < len(names):
                 raise ValueError(f"two columns have one name, of {', '.join(names)}")

@@ -48,8 +48,6 @@ class ToolACE(StoredQuestions):
             answer = turn["value"].strip()
             try:
                 calls = read_calls(answer)
-                if not calls and answer.startswith("[") and answer.endswith(")]"):
-                    raise NotCalls(f"{answer[:80]!r} looks like calls")
             except NotCalls as error:
                 self._leave_out(where, f"the calls of a turn cannot be read ({error})")
                 continue

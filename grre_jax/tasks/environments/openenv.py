@@ -15,11 +15,10 @@ from typing import Any
 
 from grre_jax.domains import AboveZero, ConfigError, Count, shown
 from grre_jax.errors import UsageError
-from grre_jax.tasks.environments.environment import MOST_CHARACTERS, Step, tool_definition
+from grre_jax.tasks.environments.environment import MOST_CHARACTERS, Step
 from grre_jax.tasks.environments.seeded_worlds import SeededWorlds, world_seed
 from grre_jax.tasks.judging import Invalid, error_words
 from grre_jax.tasks.task import Question
-from grre_jax.tasks.verifiers.function_calls import Call
 
 
 @dataclass(eq=False, repr=False)
@@ -28,9 +27,8 @@ class OpenEnv(SeededWorlds):
 
     Args:
         url: the server's address.
-        action: the field of the action that a turn's text fills. Empty for the only one; a turn's
-            text is a JSON object if there are several. A server of tools takes the calls of a turn,
-            and a turn without any is the last.
+        action: the field of the action that a turn's text fills, which the server converts. Empty
+            for the only one; a turn's text is a JSON object if there are several.
         observation: the field of the observation that the policy reads; empty for all, as JSON.
         arguments: of the server's reset, beside the seed.
         timeout: seconds to begin a session, and for each step; less than `task.verify_timeout`.
@@ -68,13 +66,12 @@ class OpenEnv(SeededWorlds):
         return f"{self.world} {self._get('metadata').get('version') or '?'} {self.url}"
 
     @functools.cached_property
-    def action_fields(self) -> dict[str, Any]:
-        """The JSON schema of each field of the server's actions."""
-        fields = self._get("schema")["action"].get("properties", {})
-        fields.pop("metadata", None)
+    def action_field(self) -> str:
+        """The field that a turn fills; empty if a turn is the whole action."""
+        fields = self._get("schema")["action"].get("properties", {}).keys() - {"metadata"}
         if self.action and self.action not in fields:
             raise ConfigError("action", f"empty or one of {', '.join(fields)}", self.action)
-        return fields
+        return self.action or (fields.pop() if len(fields) == 1 else "")
 
     reward_version = property(lambda self: self.version)
 
@@ -94,8 +91,6 @@ class OpenEnv(SeededWorlds):
 
 class Session:
     """The environment of one trajectory, of an `OpenEnv` task."""
-
-    tools: list[dict[str, Any]] | None = None
 
     def __init__(self, task: OpenEnv):
         self._task = task
@@ -118,24 +113,15 @@ class Session:
             self._client = _client(self._task.url, self._task.timeout)
         if result.done:
             raise Invalid("reset: expected a trajectory to play, got one that is done")
-        if "tool_name" in self._task.action_fields:
-            tools = self._client.step({"type": "list_tools"}).observation["tools"]
-            self.tools = [
-                tool_definition(tool["name"], tool["description"], tool["input_schema"])
-                for tool in tools
-            ]
         return self._task.opening(self._text(result.observation))
 
-    def step(self, action: str | list[Call]) -> Step:
+    def step(self, action: str) -> Step:
         """Takes a turn; one that the server refuses as malformed is answered by its message."""
-        if isinstance(action, list):
-            return self._called(action)
-        if self.tools is not None:
-            return Step(done=True)
+        field = self._task.action_field
         try:
-            asked = self._action(action)
+            asked = {field: action} if field else dict(json.loads(action))
         except (TypeError, ValueError, RecursionError):
-            return Step(f"expected JSON, got {shown(action)}")
+            return Step(f"expected a JSON object, got {shown(action)}")
         try:
             result = self._client.step(asked)
         except RuntimeError as error:
@@ -148,40 +134,11 @@ class Session:
         """Ends the session."""
         self._client.close()
 
-    def _action(self, text: str) -> dict[str, Any]:
-        fields = self._task.action_fields
-        name = self._task.action or (min(fields) if len(fields) == 1 else "")
-        schemas = fields[name].get("anyOf", [fields[name]]) if name else ()
-        if {schema.get("type", "string") for schema in schemas} & {"string"}:
-            return {name: text}
-        value = json.loads(text)
-        return {name: value} if name else dict(value)
-
-    def _called(self, calls: list[Call]) -> Step:
-        texts = []
-        reward = 0.0
-        for call in calls:
-            asked = {"type": "call_tool", "tool_name": call.name, "arguments": call.arguments}
-            result = self._client.step(asked)
-            texts.append(_result_text(result.observation))
-            reward += result.reward or 0.0
-            if result.done:
-                return Step(reward=reward, done=True)
-        return Step("\n".join(texts), reward)
-
     def _text(self, observation: dict[str, Any]) -> str:
         name = self._task.observation
         read = {key: observation[key] for key in observation if key != "metadata"}
         value = read[name] if name else read
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _result_text(observation: dict[str, Any]) -> str:
-    """Returns what a called tool answered."""
-    if observation["error"]:
-        return observation["error"]["message"]
-    content = (observation["result"] or {}).get("content", ())
-    return "\n".join(part.get("text", "") for part in content)
 
 
 def _client(url: str, timeout: float) -> Any:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from grre_jax.tasks.environments.environment import Environments
-from grre_jax.tasks.judging import Failure
-from grre_jax.tasks.pool import TaskSpec, VerifierPool, process_count
+from grre_jax.tasks.config import TaskConfig
+from grre_jax.tasks.environments.environment import Environments, is_environment
+from grre_jax.tasks.judging import Failure, InProcess
+from grre_jax.tasks.pool import Judge, VerifierPool, process_count
 from grre_jax.tasks.task import Question
 
 
@@ -102,18 +103,15 @@ class EnvironmentPool(InProcessEnvironments):
     """Runs environments in several processes, each of which serves its own trajectories in turn.
 
     A process that ends under one trajectory is replaced, and the environments of its others are
-    made again by their actions.
+    made again by their actions, in the time of a step.
 
     Args:
         pools: of one process each.
-        timeout: seconds that a step may take; then its process is killed.
     """
 
-    def __init__(self, pools: Sequence[VerifierPool], timeout: float):
+    def __init__(self, pools: Sequence[VerifierPool]):
         # A thread for each, so that a trajectory's steps all go to one process.
         self._lanes = [(pool, ThreadPoolExecutor(1, "environments")) for pool in pools]
-        self._timeout = timeout
-        self._homes: dict[tuple[int, ...], list[int]] = {}  # processes that have trajectories
 
     def close(self) -> None:
         """Ends the processes; they are started again when needed."""
@@ -122,25 +120,23 @@ class EnvironmentPool(InProcessEnvironments):
 
     def _ask(self, kind: type, key: tuple[int, ...], *asked: Any) -> Future[Any]:
         pool, thread = self._lanes[hash(key) % len(self._lanes)]
-        return thread.submit(self._answer, pool, kind, key, asked)
-
-    def _answer(self, pool: VerifierPool, kind: type, key: tuple[int, ...], asked: tuple) -> Any:
-        home = self._homes.pop(key, None)
-        # The steps before are repeated where the trajectory is not there.
-        steps = 1 + len(asked[3]) if asked[0] == "step" and home != pool.pids else 1
-        (answer,) = pool.answers([((*pool.prefix, *key), *asked)], self._timeout * steps)
-        if isinstance(answer, dict) and not answer.get("done", True):
-            self._homes[key] = pool.pids
-        return _made(kind, answer)
+        return thread.submit(lambda: _made(kind, *pool.answers([((*pool.prefix, *key), *asked)])))
 
 
-def make_runner(task: Any, spec: TaskSpec, *, processes: int = -1, timeout: float = 10.0) -> Runner:
-    """Returns the runner of a task's environments; arguments as of `pool.make_judge`."""
-    count = process_count(task, processes)
-    if not count:
-        return InProcessEnvironments(task)
-    pools = [VerifierPool(spec, 1, timeout) for _ in range(count)]
-    return EnvironmentPool(pools, timeout)
+def make_judge(task: Any, config: TaskConfig, seed: int) -> Judge | Runner:
+    """Returns the judge of a task's completions, or the runner of its environments.
+
+    Args:
+        task: built from `config` and `seed`.
+        config: how processes build it, how many they are, and their time limit.
+        seed: of the task.
+    """
+    count = process_count(task, config.verify_processes)
+    if is_environment(task):
+        if not count:
+            return InProcessEnvironments(task)
+        return EnvironmentPool([VerifierPool(config, seed, 1) for _ in range(count)])
+    return VerifierPool(config, seed, count) if count else InProcess(task, config.verify_timeout)
 
 
 def _made(kind: type, answer: dict[str, Any] | Failure) -> Any:

@@ -128,13 +128,14 @@ class Rollout:
 
     def __init__(self, played: Callable[..., Awaitable[Any]]):
         self._played = played
-        self._prompts: asyncio.Queue[list[dict[str, str]]] = asyncio.Queue()
+        self._prompts: asyncio.Queue[list[dict[str, str]] | None] = asyncio.Queue()
         self._responses: asyncio.Queue[Any] = asyncio.Queue()
         self._conversation: list[dict[str, str]] = []
 
     async def reset(self, question: Question, seed: int) -> list[dict[str, str]]:
         """Starts the loop, and returns its first prompt."""
         self._loop = asyncio.ensure_future(self._played(question, self._respond))
+        self._loop.add_done_callback(lambda _: self._prompts.put_nowait(None))
         if not await self._prompted():
             raise Invalid("reset: expected a prompt, got an end without one")
         return self._conversation
@@ -164,14 +165,12 @@ class Rollout:
 
     async def _prompted(self) -> bool:
         """Waits for the loop's next prompt; False at its end."""
-        prompt = asyncio.ensure_future(self._prompts.get())
-        await asyncio.wait({prompt, self._loop}, return_when=asyncio.FIRST_COMPLETED)
-        if prompt.done():
-            self._conversation = prompt.result()
-        else:
-            prompt.cancel()
+        prompt = await self._prompts.get()
+        if prompt is None:
             self._loop.result()  # raises what ended it
-        return prompt.done()
+            return False
+        self._conversation = prompt
+        return True
 
 
 def _response(turn: str | list[Call]) -> Any:

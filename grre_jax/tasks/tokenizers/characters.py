@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import UsageError
 from grre_jax.json_files import read_object, require
 from grre_jax.tasks.task import Question
 from grre_jax.tasks.tokenizers.protocol import content_digest
@@ -116,10 +116,7 @@ class CharTokenizer:
         settings = read_object(path)
         names = (_CHARACTERS_KEY, "eos_token", "pad_token")
         texts = [require(settings.get(name), str, path, name) for name in names]
-        try:
-            return cls(*texts)
-        except UsageError as error:
-            raise DataError(f"{path}: {error}") from error
+        return cls(*texts)
 
     def _encode(self, text: str) -> list[int]:
         try:

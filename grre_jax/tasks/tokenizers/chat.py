@@ -114,11 +114,7 @@ class ChatTokenizer:
             )
             most = max(tokenizer.get_vocab().values())  # ids may have gaps
             tokenizer.encode(_PROBE)  # some files load and cannot be used
-        # Whatever the libraries raise for files that they cannot use; a panic of Rust is no
-        # Exception.
-        except BaseException as error:
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
+        except Exception as error:  # whatever the libraries raise for files that they cannot use
             raise DataError(
                 f"The tokenizer in {self.folder} cannot be loaded ({error_words(error)})."
             ) from error

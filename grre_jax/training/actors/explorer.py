@@ -25,7 +25,7 @@ from grre_jax.sampling.turns import SLOTS_PER_ROW
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.environments.runner import Runner
-from grre_jax.tasks.judging import Judge
+from grre_jax.tasks.pool import Judge
 from grre_jax.tasks.task import questions
 from grre_jax.training import build
 from grre_jax.training.actors.calls import call_of, fitting

@@ -18,7 +18,7 @@ from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.environments.dialogue import observation_tokens, opening_tokens
 from grre_jax.tasks.environments.environment import fingerprint
 from grre_jax.tasks.environments.runner import Opening, Reply, Runner, Trace
-from grre_jax.tasks.judging import Failure, Report
+from grre_jax.tasks.judging import Failure, judgement
 from grre_jax.training import build
 
 # Of an environment that did not begin.
@@ -68,7 +68,6 @@ class Play:
 
     def __post_init__(self):
         self._played: dict[tuple[int, int], _Played] = {}
-        self._report = Report(self.task.name, "environment")
         self._encoding = threading.Lock()
         self._separator = getattr(self.task, "separator", "")
 
@@ -195,7 +194,7 @@ class Play:
         messages = [] if isinstance(opening, Failure) else opening.messages
         if isinstance(opening, Failure):
             found = [NOTHING] * self.samples
-        judged = self._report.judged(question, _outcomes(some))
+        judged = judgement(self.task.name, question, _outcomes(some))
         texts: list[str] = []
         characters: list[int] = []
         turn_rewards: list[float] = []

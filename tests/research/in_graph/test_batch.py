@@ -8,10 +8,11 @@ from hypothesis import given, settings, strategies as st
 
 from grre_jax import tasks
 from research.in_graph.batch import verdicts
+from research.in_graph.precedence import Precedence
 
 TASKS = [
     tasks.build("arithmetic", seed=4, answers="full"),
-    tasks.build("arithmetic", operands=5, answers="full", corruption=0, precedence=True),
+    Precedence(operands=5, answers="full"),
 ]
 COLUMNS = 32
 

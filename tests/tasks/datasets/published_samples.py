@@ -106,18 +106,3 @@ def toolace(folder: Path, count: int = 8) -> Path:
 def _file(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
-
-
-def save_to_disk(folder, *tables):
-    """Writes tables as datasets.save_to_disk does the parts of a data set, beside a cache that is
-    not part of it; returns the last part.
-    """
-    folder.mkdir(parents=True)
-    (folder / "cache-1f.arrow").touch()
-    names = [f"data-{number}.arrow" for number in range(len(tables))]
-    for name, table in zip(names, tables, strict=True):
-        with pyarrow.ipc.new_stream(str(folder / name), table.schema) as stream:
-            stream.write_table(table)
-    state = {"_data_files": [{"filename": name} for name in names]}
-    (folder / "state.json").write_text(json.dumps(state))
-    return folder / names[-1]

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from grre_jax import tasks
+from research.in_graph.precedence import Precedence
 
 SHORT = tasks.build("arithmetic", seed=4)
 FULL = tasks.build("arithmetic", seed=4, answers="full")
-ORDERED = tasks.build("arithmetic", operands=5, answers="full", corruption=0, precedence=True)
+ORDERED = Precedence(operands=5, answers="full")
 
 
 @pytest.mark.parametrize("task", [SHORT, FULL], ids=["short", "full"])

@@ -33,5 +33,3 @@ def test_the_files_of_a_split(tmp_path):
     for split in ("train", "test"):
         found = {str(file.relative_to(tmp_path)) for file in files_of(tmp_path, split)}
         assert found == names[split]
-    # A folder that is named as the split.
-    assert files_of(tmp_path / "train", "train") == [tmp_path / "train" / "algebra" / "1.json"]

@@ -11,7 +11,7 @@ from . import published_samples
 
 def write(folder, records):
     (folder / "data.json").write_text(json.dumps(records))
-    return folder
+    return folder / "data.json"
 
 
 def test_a_turn_that_calls_is_a_question(tmp_path, caplog):

@@ -6,6 +6,7 @@ import pytest
 
 from grre_jax import tasks
 from grre_jax.tasks import Question
+from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.environments.environment import fingerprint
 from grre_jax.tasks.environments.runner import (
     EnvironmentPool,
@@ -13,9 +14,8 @@ from grre_jax.tasks.environments.runner import (
     Opening,
     Reply,
     Trace,
-    make_runner,
+    make_judge,
 )
-from grre_jax.tasks.pool import TaskSpec
 
 from ...conftest import CALCULATOR
 from .playing import play
@@ -64,9 +64,10 @@ def made(tmp_path):
     runners = []
 
     def make(processes, timeout=30.0, **options):
-        spec = TaskSpec(f"{path}:build", 0, options)
-        task = tasks.build(spec.name, **options)
-        runners.append(make_runner(task, spec, processes=processes, timeout=timeout))
+        config = TaskConfig(
+            f"{path}:build", options, verify_processes=processes, verify_timeout=timeout
+        )
+        runners.append(make_judge(config.build(0), config, 0))
         return runners[-1]
 
     yield make

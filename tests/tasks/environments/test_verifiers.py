@@ -1,12 +1,14 @@
 """Environments of the package verifiers: of one turn, of several, with tools, and its own."""
 
+import dataclasses
+
 import pytest
 
 from grre_jax import tasks
 from grre_jax.errors import UsageError
+from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.environments.runner import InProcessEnvironments
-from grre_jax.tasks.pool import TaskSpec, make_judge
+from grre_jax.tasks.environments.runner import InProcessEnvironments, make_judge
 
 from .playing import play
 
@@ -104,17 +106,17 @@ def load_environment(first=15):
 def spec(tmp_path_factory):
     path = tmp_path_factory.mktemp("verifiers") / "sums.py"
     path.write_text(SUMS)
-    return lambda name: TaskSpec("verifiers", 0, {"env": f"{path}:{name}"})
+    return lambda name: TaskConfig("verifiers", {"env": f"{path}:{name}"})
 
 
 def test_one_turn_is_judged_by_the_rubric(spec):
-    task = spec("single").build()
+    task = spec("single").build(0)
     assert not is_environment(task)
     question = task.question(0)
     number = int(question.answer) // 2
     assert [message["content"] for message in question.messages] == ["Sum.", f"{number}+{number}?"]
     for processes in (0, 1):
-        judge = make_judge(task, spec("single"), processes=processes)
+        judge = make_judge(task, dataclasses.replace(spec("single"), verify_processes=processes), 0)
         for _ in range(2):
             (verdicts,) = judge([(question, [question.answer, "12345", "1"])])
             assert verdicts.rewards.tolist() == [1.5, 0.0, 0.5]
@@ -125,14 +127,14 @@ def test_one_turn_is_judged_by_the_rubric(spec):
 
 
 def test_without_a_data_set_to_evaluate_on_a_tenth_is_held_out(spec):
-    task = spec("multi").build()
+    task = spec("multi").build(0)
     held_out = {question.question_id for question in task.evaluation(100)}
     trained = {task.question(position).question_id for position in range(60)}
     assert (len(trained), len(held_out)) == (18, 2) and not trained & held_out
 
 
 def test_several_turns_are_played_by_the_package_s_loop(spec):
-    task = spec("multi").build()
+    task = spec("multi").build(0)
     assert is_environment(task)
     runner = InProcessEnvironments(task)
     question = task.question(0)
@@ -146,7 +148,7 @@ def test_several_turns_are_played_by_the_package_s_loop(spec):
 
 
 def test_tools_are_declared_called_and_answered(spec):
-    task = spec("tools").build()
+    task = spec("tools").build(0)
     call = '<tool_call>{"name": "NAME", "arguments": {"number": 7}}</tool_call>'
     question = task.question(0)
     turns = [call.replace("NAME", name) for name in ("double", "halve")] + [question.answer]
@@ -166,7 +168,7 @@ def test_tools_are_declared_called_and_answered(spec):
     ],
 )
 def test_what_cannot_be_a_trajectory_is_a_failure(spec, name, turns, kind, word):
-    task = spec(name).build()
+    task = spec(name).build(0)
     _, replies = play(InProcessEnvironments(task), task.question(0), turns)
     assert replies[-1].kind == kind and word in replies[-1].reason
 
@@ -174,7 +176,7 @@ def test_what_cannot_be_a_trajectory_is_a_failure(spec, name, turns, kind, word)
 def test_environments_that_cannot_be_used_are_refused(spec):
     for name in ("of_groups", "nothing"):
         with pytest.raises(UsageError, match="env"):
-            spec(name).build()
+            spec(name).build(0)
     with pytest.raises(UsageError, match="env"):
         tasks.build("verifiers", env="none")
 

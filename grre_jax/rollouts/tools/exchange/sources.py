@@ -1,7 +1,7 @@
 """Rows of foreign files, one at a time, each with its location ("FILE, line 3"): JSON lines,
 Parquet, and data sets of Hugging Face.
 
-Parquet and Arrow are read with pyarrow, a dependency of TensorFlow Datasets.
+Parquet is read with pyarrow, a dependency of TensorFlow Datasets.
 """
 
 import itertools
@@ -33,11 +33,11 @@ def rows(path: Path, kind: str) -> Rows:
     """
     from grre_jax.tasks.datasets import stored_records
 
-    if kind == "datasets" and not path.exists():
+    if kind == "datasets":
         name, _, split = str(path).partition(":")
         return _numbered(path, stored_records.from_hub(name, split or "train"))
     paths = files(path)
-    if paths[0].suffix in (".parquet", ".arrow"):
+    if path.is_dir() or path.suffix == ".parquet":
         return _numbered(path, itertools.chain.from_iterable(map(stored_records.table_rows, paths)))
     return _json_lines(path)
 
@@ -51,11 +51,9 @@ def files(path: Path) -> list[Path]:
     Raises:
         DataError: there are none.
     """
-    from grre_jax.tasks.datasets.stored_records import saved_files
-
-    if (path / "state.json").exists():
-        return saved_files(path)
-    found = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    found = [path]
+    if path.is_dir():
+        found = sorted([*path.glob("*.parquet"), *path.glob("data-*.arrow")])
     if not found or not found[0].is_file():
         raise DataError(
             f"{path}: expected a file, a folder of .parquet files, or one split of a folder of"

@@ -7,8 +7,6 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError
 
-from ....tasks.datasets.published_samples import save_to_disk
-
 ROWS = [
     {"problem": "1+1", "response": "2", "score": 1.0, "gold": "2", "id": 7},
     {"problem": "1+1", "response": "3", "score": 0.0, "gold": "2", "id": 7},
@@ -32,7 +30,8 @@ def test_tables_with_a_mapping(tmp_path, kind):
         pyarrow.parquet.write_table(table, path.with_suffix(".parquet"))
         path = path.with_suffix(".parquet")
     else:
-        save_to_disk(path, table[:1], table[1:])
+        datasets = pytest.importorskip("datasets", reason="extra hub")
+        datasets.Dataset.from_list(table.to_pylist()).save_to_disk(path)
     rollouts.import_rows(kind, path, tmp_path / "r", mapping=MAPPING)
     first, second = rollouts.read(tmp_path / "r")
     assert (first.prompt, first.answer, first.question_id) == ("1+1", "2", "7")
@@ -42,13 +41,18 @@ def test_tables_with_a_mapping(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("name", "named"), [("splits", "splits"), ("bad", "data-0.arrow"), ("twice", "two columns")]
+    ("kind", "name", "named"),
+    [
+        ("parquet", "empty", "a folder of .parquet"),
+        ("parquet", "twice.parquet", "two columns"),
+        ("datasets", "bad", "bad"),
+    ],
 )
-def test_folders_that_cannot_be_read_are_named(tmp_path, name, named):
-    table = pyarrow.Table.from_pylist(ROWS)
-    save_to_disk(tmp_path / "splits" / "train", table)
-    save_to_disk(tmp_path / "bad", table).write_bytes(b"x" * 50)
+def test_what_cannot_be_read_is_named(tmp_path, kind, name, named):
+    for folder in ("empty", "bad"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "bad" / "state.json").write_text("{}")
     twice = pyarrow.table([pyarrow.array([1.0])] * 2, names=["reward", "reward"])
-    save_to_disk(tmp_path / "twice", twice)
+    pyarrow.parquet.write_table(twice, tmp_path / "twice.parquet")
     with pytest.raises(DataError, match=named):
-        rollouts.import_rows("datasets", tmp_path / name, tmp_path / "r", mapping=MAPPING)
+        rollouts.import_rows(kind, tmp_path / name, tmp_path / "r", mapping=MAPPING)
