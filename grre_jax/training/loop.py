@@ -25,7 +25,7 @@ from grre_jax.training import (
 )
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import make_explorer
-from grre_jax.training.actors.supply import NewestSupply, Supply, refuse_lost
+from grre_jax.training.actors.supply import NewestSupply, Supply
 from grre_jax.training.checkpoints.folder import Checkpoints
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.choose import Chooser, own_samples, stored_streams
@@ -242,9 +242,6 @@ def _open_folder(
         stack.enter_context(run_folder.locked(config.folder))
         # After the lock, so that it ends before it: the folder is removed while it is locked.
         stack.enter_context(undo)
-        if resume and config.samples and not config.regime.newest:
-            # Before the stored configuration, which names the former number of steps, is replaced.
-            refuse_lost(config, run_folder.require_same_run(config))
         folder = run_folder.open_run_folder(config, resume=resume, overwrite=overwrite)
         if not (resume or overwrite):
             undo.callback(shutil.rmtree, folder)
