@@ -106,7 +106,7 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
         if config.cluster.samples and config.samples and processes.is_first():
             explorer = Explorers(ray, parts, judges)
             stack.callback(explorer.close)
-        undo = _open_folder(config, provenance, folders, stack, mirrored, resume, overwrite)
+        _open_folder(config, provenance, folders, stack, mirrored, resume, overwrite)
         reporting.print_header(lines, console=console)
         own: Samples | None = None
         needed = None
@@ -120,8 +120,6 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
         saved = checkpoints.steps if resume else []
         stop = stack.enter_context(StopRequest())
         log = stack.enter_context(_open_log(config, saved, resume))
-        undo.pop_all()  # from here on the run can be resumed
-        # Only now, since a folder that is removed again must not reach the store.
         if mirrored:
             mirrored.start()
 
@@ -222,17 +220,13 @@ def _open_folder(
     mirrored: mirror.Mirror | None,
     resume: bool,
     overwrite: bool,
-) -> contextlib.ExitStack:
+) -> None:
     """Locks the run's folder until `stack` ends, and makes or checks it, in the first process.
-
-    Returns:
-        A stack that removes the folder if it was made here, unless its callbacks are popped.
 
     Raises:
         UsageError, DataError: as `run_folder.open_run_folder`, in all processes; another process
             works there; or the processes differ in their configurations.
     """
-    undo = contextlib.ExitStack()
     processes.require_same(
         config.to_json() + f"{resume=} {overwrite=}", "the configuration or command line"
     )
@@ -240,15 +234,10 @@ def _open_folder(
     def make() -> None:
         # Before the folder is looked at: another learner may be writing or replacing it.
         stack.enter_context(run_folder.locked(config.folder))
-        # After the lock, so that it ends before it: the folder is removed while it is locked.
-        stack.enter_context(undo)
         folder = run_folder.open_run_folder(config, resume=resume, overwrite=overwrite)
-        if not (resume or overwrite):
-            undo.callback(shutil.rmtree, folder)
         if mirrored and overwrite:
             mirrored.clear()
         files.replace(folder / "provenance.json", json.dumps(provenance, indent=2) + "\n")
         record_folders(folder, folders)
 
     processes.on_first(make)
-    return undo
