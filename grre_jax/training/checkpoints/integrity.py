@@ -71,7 +71,7 @@ def checked(loaded: dict[str, Any]) -> dict[str, Any]:
     """Returns the loaded parts, after a comparison with their checksums.
 
     Raises:
-        ValueError: an array differs from the stored one; names the first.
+        ValueError: arrays differ from the stored ones; names them.
     """
     parts = {name: part for name, part in loaded.items() if not name.endswith(SUFFIX)}
     for name, part in parts.items():
@@ -81,8 +81,7 @@ def checked(loaded: dict[str, Any]) -> dict[str, Any]:
             differs = jax.tree.map(lambda a, b: a[1] == b[1] and a[0] != b[0], now, stored)
             named = jax.tree_util.tree_leaves_with_path(differs)
             if damaged := [jax.tree_util.keystr(path) for path, differs in named if differs]:
-                more = f" and {len(damaged) - 1} more arrays" if len(damaged) > 1 else ""
-                raise ValueError(f"{name}{damaged[0]}{more}: not what was stored, by its checksum")
+                raise ValueError(f"{name}: {damaged} are not what was stored, by their checksums")
     return parts
 
 
