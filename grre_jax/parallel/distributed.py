@@ -5,8 +5,8 @@ them take the same steps. A process that ends therefore stops the others in the 
 computation:
 
 - A process that fails reports its error and ends at once, without waiting for others.
-- The others find its connections closed (CPU), report that they lost a process, and end with status
-  1; or JAX finds its heartbeats missing, and ends them with a message of its own.
+- The others find its connections closed (CPU) and report that; or JAX finds its heartbeats missing,
+  and ends them with a message of its own.
 """
 
 import contextlib
@@ -30,12 +30,6 @@ SHUTDOWN_SECONDS = 20
 
 # Before a process that failed ends: if all fail, each reports it before the first ends the others.
 REPORT_SECONDS = 2
-
-LOST = (
-    "grre: process {index} of {count} lost another process of the run, which ended or can no longer"
-    " be reached; its own output has the cause. Saved checkpoints are kept: start all processes"
-    " again with --resume"
-)
 
 
 @contextlib.contextmanager
@@ -145,30 +139,18 @@ def _check(coordinator: str | None, num_processes: int | None, process_id: int |
 
 def _end(error: BaseException) -> NoReturn:
     """Reports an error and ends the process."""
-    peer = _of_a_peer(error)
-    if peer:
-        first = str(error).splitlines()[0]
-        text = LOST.format(index=jax.process_index(), count=jax.process_count()) + f" ({first})"
-    elif isinstance(error, (UsageError, DataError, OSError)):
+    if isinstance(error, (UsageError, DataError, OSError)):
         text = f"grre: {error}"
     else:
         text = (
             "".join(traceback.format_exception(error))
-            + f"grre: process {jax.process_index()} failed; the others end with it"
+            + f"grre: process {jax.process_index()} failed, or lost another process of the run,"
+            " whose output then has the cause. Saved checkpoints are kept: start all processes"
+            " again with --resume"
         )
     # `os._exit` flushes no stream.
     sys.stdout.flush()
     print(text, file=sys.stderr, flush=True)
-    if not peer:
-        time.sleep(REPORT_SECONDS)
+    time.sleep(REPORT_SECONDS)
     # A normal exit shuts JAX down (atexit), which waits for a process that may be lost.
     os._exit(getattr(error, "exit_status", 1))
-
-
-def _of_a_peer(error: BaseException) -> bool:
-    """True if an error comes from a computation that lost its other processes."""
-    text = str(error)
-    return isinstance(error, (jax.errors.JaxRuntimeError, ValueError)) and (
-        # Collectives on CPU name Gloo; the others are codes of gRPC, by which processes talk.
-        "Gloo" in text or "UNAVAILABLE" in text or "DEADLINE_EXCEEDED" in text
-    )
