@@ -99,7 +99,13 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
 
         # ---- processes and the folder
         encoding.import_libraries()  # before there are threads, which trace or write
-        judges = _judges(ray, config, stack)
+        judges: list[Any] = []
+        if config.cluster.judges:
+            spec = config.task.spec(config.seed)
+            timeout = config.task.verify_timeout
+            judges = cluster_judges.start(ray, spec, config.cluster.judges, timeout)
+        for judge in judges:
+            stack.callback(ray.kill, judge)
         parts.use_judges(judges)
         stack.callback(parts.judge.close)
         explorer = make_explorer(parts, graph)
@@ -174,18 +180,6 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
             reporting.report([folder], console=console)
 
         processes.on_first(report)
-
-
-def _judges(ray: Any, config: Config, stack: contextlib.ExitStack) -> list[Any]:
-    """Starts the judges on the cluster, which end with the stack."""
-    if not config.cluster.judges:
-        return []
-    task = config.task
-    spec = task.spec(config.seed)
-    judges = cluster_judges.start(ray, spec, config.cluster.judges, task.verify_timeout)
-    for judge in judges:
-        stack.callback(ray.kill, judge)
-    return judges
 
 
 def _open_log(config: Config, saved: list[int], resume: bool) -> reporting.RunLog:
