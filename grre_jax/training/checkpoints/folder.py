@@ -106,10 +106,10 @@ class Checkpoints:
             self.wait()  # the one still being written comes first
             self._saving = step
             with self._failing():
+                parts = _parts(state)
+                sums = {name + integrity.SUFFIX: integrity.of(x) for name, x in parts.items()}
                 self._checkpointer.save_checkpointables_async(
-                    step,
-                    integrity.beside(_parts(state)),
-                    metrics=dict(metrics) if metrics else None,
+                    step, parts | sums, metrics=dict(metrics) if metrics else None
                 )
         if wait:
             self.wait()
@@ -216,8 +216,14 @@ def _loaded(file: Path, like: dict[str, Any]) -> dict[str, Any]:
     shapes = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like
     )
-    shapes = integrity.asked_beside(shapes, lambda name: (file / name).is_dir())
-    return integrity.checked(ocp.load_checkpointables(file, shapes))
+    # Checkpoints of earlier versions have no checksums.
+    beside = {name: name + integrity.SUFFIX for name in like}
+    checked = {name: sums for name, sums in beside.items() if (file / sums).is_dir()}
+    asked = shapes | {sums: integrity.abstract(shapes[name]) for name, sums in checked.items()}
+    loaded = ocp.load_checkpointables(file, asked)
+    for name, sums in checked.items():
+        integrity.check(name, loaded[name], loaded[sums])
+    return loaded
 
 
 def _reason(error: BaseException) -> str:
