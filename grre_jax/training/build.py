@@ -173,12 +173,6 @@ def batch_shape(config: Config, mesh: Mesh) -> BatchShape:
 def _check_data(config: Config, objective: objectives.Objective) -> None:
     data = config.data
     stored = f"data.path={data.path}" if data.path else f"data.mix={data.mix}" if data.mix else ""
-    if config.objective.stored and (config.samples or data.mix):
-        raise UsageError(
-            f"field objective.stored = {', '.join(config.objective.stored)} reads log-probs that"
-            " were stored beside the data, and this run samples or mixes its own: leave it out, or"
-            " set data.path"
-        )
     if "expert" in objective.requires and not stored:
         raise UsageError(
             f"objective {objective.name} needs completions of an expert, and this run samples all"
