@@ -132,7 +132,7 @@ def check_demonstrations(parts: build.Parts) -> None:
         DataError: all are over the limits, or one is empty.
     """
     warm = parts.config.warm_start
-    count = min(warm.batch_size, warm.demonstrations)
+    count = warm.batch_size
     if warm.steps and not list(_fitting_groups(parts, _positions(count))):
         prompt, new = limits(parts.config)
         raise DataError(
