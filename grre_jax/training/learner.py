@@ -2,6 +2,7 @@
 policies.
 """
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -20,7 +21,7 @@ from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.actors.supply import Supply
 from grre_jax.training.checkpoints.folder import Checkpoints
 from grre_jax.training.data.choose import Chooser
-from grre_jax.training.data.prefetch import Prefetcher, Prepared, prepare
+from grre_jax.training.data.prefetch import Prefetcher, Prepared, place, prepare
 from grre_jax.training.evaluation.evaluate import (
     evaluate,
     make_evaluator,
@@ -34,6 +35,7 @@ from grre_jax.training.runtime.metrics import (
     verdict_scalars,
 )
 from grre_jax.training.runtime.stopping import StopRequest
+from grre_jax.training.step import compiling
 
 
 @dataclasses.dataclass
@@ -93,7 +95,13 @@ class Learner:
             lambda step: prepare(step, self.choose, self.parts),
             lambda step: step < steps and self.choose.ready(step),
         )
-        with progress as bar, prefetcher:
+        with progress as bar, prefetcher, contextlib.ExitStack() as compiler:
+            # A mix may lack log-probs, so that its batches have other arrays than an empty one.
+            if first < steps and self.parts.config.samples and not self.parts.config.data.mix:
+                # Beside the sampler's programs: a batch without groups has the shapes of every
+                # other one.
+                batch = place([], self.parts.shape, self.parts.objective, self.parts.mesh, first)
+                compiler.enter_context(compiling(step_fn, state, batch, *given))
             if first == 0:
                 self._evaluate(state, 0, bar)
             pending = DelayedMetrics(self.log, time.monotonic(), bar.update, watch=self.watch)
@@ -114,6 +122,8 @@ class Learner:
                 )
                 if step == first:
                     bar.phase("compiling the train step")
+                    # Waits for the compiler's thread, so that the call finds its program.
+                    compiler.close()
                 # An argument that is still on the host would silently be copied at every step.
                 with jax.transfer_guard("disallow"):
                     state, metrics = step_fn(state, batch, *given)

@@ -7,10 +7,12 @@ micro-batch contributes its exact share. Another division into micro-batches the
 change the gradient.
 """
 
+import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -352,3 +354,22 @@ def make_train_step(
 
     # Donated, so that the new state takes the memory of the old one.
     return jax.jit(train_step, donate_argnums=0)
+
+
+@contextlib.contextmanager
+def compiling(step_fn: Any, *arguments: Any) -> Iterator[None]:
+    """Compiles a step in a thread beside what the context does, and waits for it at the end: a call
+    with such arguments then finds the program.
+
+    It is traced before the context begins: TensorFlow Datasets replaces `__import__` in all threads
+    while it is imported, which what the context writes may cause, and tracing imports.
+
+    Args:
+        step_fn: from `make_train_step`.
+        arguments: of the step; of arrays only shapes, dtypes and layouts are used.
+    """
+    lowered = step_fn.lower(*arguments)
+    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="compiler") as pool:
+        program = pool.submit(lowered.compile)
+        yield
+        program.result()

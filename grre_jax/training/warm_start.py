@@ -27,7 +27,7 @@ from grre_jax.training.data.prefetch import place
 from grre_jax.training.data.sources import limits
 from grre_jax.training.runtime.metrics import DelayedMetrics
 from grre_jax.training.runtime.stopping import StopRequest
-from grre_jax.training.step import make_train_step
+from grre_jax.training.step import compiling, make_train_step
 
 # Demonstrations are at distant positions of the prompt stream, so that the run itself asks other
 # questions.
@@ -86,10 +86,14 @@ def warm_start(
     # At temperature 1, since demonstrations were drawn at none.
     given = (imitate, np.float32(1.0), key, None, parts.frozen)
     with progress as bar:
-        bar.phase(f"writing {warm.demonstrations:,} demonstrations")
-        order = _demonstrations(parts, folder)
+        bar.phase(f"compiling, writing {warm.demonstrations:,} demonstrations")
+        # A batch of one group has the shapes of every other one. The first step's demonstrations
+        # were checked: one of them is within the limits.
+        one = next(_fitting_groups(parts, _positions(warm.batch_size)))
+        batch = place([one], shape, imitate, parts.mesh)
+        with compiling(step_fn, state, batch, *given):
+            order = _demonstrations(parts, folder)
         pending = DelayedMetrics(log, time.monotonic(), bar.update, kind="warm_start")
-        bar.phase("compiling")
         for step in range(warm.steps):
             batch = place(order[step], shape, imitate, parts.mesh)
             state, metrics = step_fn(state, batch, *given)
