@@ -50,7 +50,8 @@ class PackedBatch:
         ref_logprobs: log-probs under the reference policy, or None; the step fills them in.
         prox_logprobs: log-probs under the proximal policy, or None if that is the policy at the
             start of the update.
-        staleness: [responses] age in versions of the policy that sampled; None if any is unknown.
+        staleness: [responses] age in versions of the policy that sampled, the mean over the tokens
+            of several; None if any is unknown.
         expert: [responses] True for an expert's, or None if the objective does not use it.
         components: [responses] each, the components of the reward that the objective reads.
         turns: the turn that a token belongs to, from 0, or None if the objective reads none.
@@ -290,6 +291,12 @@ def _staleness(
     first = 0
     for group in groups:
         versions = group.policy_version
+        if len(group.token_versions) and not (group.token_versions < 0).any():
+            # The mean over the sampled tokens, which have versions of their own.
+            starts = group.offsets[:-1]
+            # `reduceat` needs spans that are not empty: every response has a token (`pack`).
+            sums = np.add.reduceat(group.token_versions * group.mask, starts)
+            versions = sums / np.maximum(np.add.reduceat(group.mask, starts, dtype=np.int64), 1)
         if (versions < 0).any():
             return None
         ages[first : first + len(versions)] = learner_version - versions

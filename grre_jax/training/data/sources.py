@@ -69,6 +69,7 @@ class Source:
             return group
         group = copy.copy(group)
         group.policy_version = np.full(len(group.texts), -1, np.int32)
+        group.token_versions = np.zeros(0, np.int32)
         if not self.with_logprobs:
             group.behavior_logprobs = None
         return group

@@ -158,10 +158,15 @@ def test_stored_log_probs_and_components_stand_beside_their_completions():
     np.testing.assert_array_equal(batch.ref_logprobs[batch.mask], group.ref_logprobs)
 
 
-def test_the_age_of_a_response():
-    group = packed_group(0, lengths=(2, 4, 1), policy_version=np.array([2, 2, 4]))
-    ages = pack([group], BatchShape.of_run(1, 4, 3, 4, 0, 0, 1), learner_version=10).staleness
-    assert ages.tolist() == [8, 8, 6, 0]
+def test_the_age_of_a_response_is_the_mean_over_its_sampled_tokens():
+    lengths = (2, 4, 1)
+    swapped = packed_group(0, lengths=lengths, policy_version=np.full(3, 2))
+    swapped.token_versions = np.array([3, 2, 4, 4, 5, 9, 2], np.int32)
+    swapped.mask = np.arange(7) != 5
+    whole = packed_group(1, lengths=lengths, policy_version=np.full(3, 4))
+    shape = BatchShape.of_run(2, 3, 3, 4, 0, 0, 1)
+    ages = pack([swapped, whole], shape, learner_version=10).staleness
+    np.testing.assert_allclose(ages[:6], [7.5, 10 - 13 / 3, 8, 6, 6, 6])
 
 
 def test_experts_alone_need_no_log_probs():
