@@ -4,6 +4,7 @@ data.
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.task import questions
 from grre_jax.training import build, optimizer as training_optimizer, state as training_state
+from grre_jax.training.actors.calls import evaluation_call, training_call
+from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.prompts import report_overlong
 from grre_jax.training.actors.supply import refresh_together
 from grre_jax.training.actors.trajectories import Play, environment_seed
 from grre_jax.training.data.pack import BatchShape
 from grre_jax.training.data.prefetch import place
 from grre_jax.training.data.sources import limits
+from grre_jax.training.evaluation.evaluate import make_evaluator
 from grre_jax.training.runtime.metrics import DelayedMetrics
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.step import compiling, make_train_step
@@ -91,8 +95,13 @@ def warm_start(
         # were checked: one of them is within the limits.
         one = next(_fitting_groups(parts, _positions(warm.batch_size)))
         batch = place([one], shape, imitate, parts.mesh)
-        with compiling(step_fn, state, batch, *given):
+        with (
+            ThreadPoolExecutor(1, thread_name_prefix="compiler") as pool,
+            compiling(step_fn, state, batch, *given),
+        ):
+            compiled = pool.submit(_compile_calls, parts, graph, params)
             order = _demonstrations(parts, folder)
+            compiled.result()
         pending = DelayedMetrics(log, time.monotonic(), bar.update, kind="warm_start")
         for step in range(warm.steps):
             batch = place(order[step], shape, imitate, parts.mesh)
@@ -102,6 +111,23 @@ def warm_start(
                 raise stop.stopped("in the warm start, which starts anew with --resume")
         pending.swap(warm.steps, None)
     return state.params
+
+
+def _compile_calls(parts: build.Parts, graph: Any, params: Any) -> None:
+    """Compiles the calls of the sampler; none for environments, or for several devices, whose
+    programs must be started by one thread.
+    """
+    config = parts.config
+    if parts.mesh.size > 1 or is_environment(parts.task):
+        return
+    evaluator = make_evaluator(parts, graph)
+    # A dictionary: at temperature 0 both are one explorer, which is compiled once.
+    calls = dict.fromkeys((evaluator.sampled, evaluator.greedy), evaluation_call(config))
+    if not config.cluster.samples:
+        calls[make_explorer(parts, graph)] = training_call(config)
+    for explorer, call in calls.items():
+        if explorer and call:
+            explorer.compile(parts.full(params), call.prompts)
 
 
 def _demonstrations(parts: build.Parts, folder: Path) -> rollouts.TrainingOrder:

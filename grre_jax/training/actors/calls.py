@@ -172,3 +172,9 @@ def training_call(config: Config) -> Call | None:
         return None
     sampled = (len(config.schedule.sampled(version, steps)) for version in range(steps))
     return call_of(config.sampling, max(sampled))
+
+
+def evaluation_call(config: Config) -> Call | None:
+    """Returns the call of held-out questions that are sampled; None if there are no questions."""
+    questions = config.evaluation.questions
+    return call_of(evaluation_settings(config), questions) if questions else None

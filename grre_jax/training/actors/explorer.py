@@ -213,6 +213,13 @@ class Explorer:
             wait([self._waiting.popleft()])
         return judged
 
+    def compile(self, params: Any, size: int) -> None:
+        """Draws a call of `size` questions and drops it, so that later ones find its programs; not
+        for environments.
+        """
+        call = Asked(self.questions([0]), [0], 0, 0)
+        self._draw(self.policy(params), call, size)
+
     def close(self) -> None:
         """Ends the thread that verifies, once it has verified what was drawn."""
         self._verifier.shutdown()
