@@ -10,6 +10,8 @@ against which reads are checked (`integrity.py`).
 import contextlib
 import dataclasses
 import math
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,7 +107,7 @@ class Checkpoints:
         if step not in self.steps:
             self.wait()  # the one still being written comes first
             self._saving = step
-            with self._failing():
+            with self._failing(), turn(self._checkpointer.is_saving_in_progress):
                 parts = _parts(state)
                 sums = {name + integrity.SUFFIX: integrity.of(x) for name, x in parts.items()}
                 self._checkpointer.save_checkpointables_async(
@@ -220,7 +222,8 @@ def _loaded(file: Path, like: dict[str, Any]) -> dict[str, Any]:
     beside = {name: name + integrity.SUFFIX for name in like}
     checked = {name: sums for name, sums in beside.items() if (file / sums).is_dir()}
     asked = shapes | {sums: integrity.abstract(shapes[name]) for name, sums in checked.items()}
-    loaded = ocp.load_checkpointables(file, asked)
+    with turn():
+        loaded = ocp.load_checkpointables(file, asked)
     for name, sums in checked.items():
         integrity.check(name, loaded[name], loaded[sums])
     return loaded
@@ -233,3 +236,25 @@ def _reason(error: BaseException) -> str:
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__
     return repr(error)[:500]
+
+
+_PAUSE = 0.002  # seconds between two checks for the end of a write in the background
+_turn = threading.RLock()
+_writing: Callable[[], bool] = bool
+
+
+@contextlib.contextmanager
+def turn(writing: Callable[[], bool] = bool) -> Iterator[None]:
+    """Waits until no other thread uses Orbax and nothing is being written in the background, and
+    excludes other threads until the block ends: Orbax numbers operations by one counter a process.
+
+    Args:
+        writing: returns True while a write that the block began continues in the background; the
+            next turn waits for it.
+    """
+    global _writing
+    with _turn:
+        while _writing():
+            time.sleep(_PAUSE)
+        _writing = writing
+        yield
