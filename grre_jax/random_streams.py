@@ -10,6 +10,7 @@ jitted graph are equal, and so that preparing a batch imports no accelerator lib
 from __future__ import annotations
 
 import enum
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,16 +64,12 @@ def root_key(seed: int) -> Key:
     """Returns the key of a seed: its high and its low 32 bits, as in `jax.random.key`.
 
     Raises:
-        UsageError: the seed is not an integer from 0 to 2**63 - 1.
+        UsageError: the seed is outside 0 to 2**63 - 1.
     """
-    if (
-        isinstance(seed, bool)
-        or not isinstance(seed, int | np.integer)
-        or not 0 <= int(seed) < 2**63
-    ):
-        raise UsageError(f"seed: expected an integer from 0 to 2**63 - 1, got {seed!r}")
-    # NumPy integers would shift and wrap in their own width.
-    seed = int(seed)
+    # NumPy integers would shift and wrap in their own width; other numbers are refused.
+    seed = operator.index(seed)
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"seed: expected an integer from 0 to 2**63 - 1, got {seed}")
     # JAX takes the low half of a seed alone unless its 64-bit types are on.
     return np.array([seed >> 32], dtype=np.uint32), np.array([seed & 0xFFFFFFFF], dtype=np.uint32)
 
@@ -160,8 +157,6 @@ class EpochStream:
     """
 
     def __init__(self, seed: int, size: int):
-        if size < 1:
-            raise ValueError(f"size: expected at least 1, got {size}")
         self.size = size
         self._key = purpose_key(seed, Purpose.ORDER)
         self._epoch: tuple[int, Any] = (-1, None)  # the epoch read last, and its order

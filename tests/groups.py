@@ -119,3 +119,8 @@ def group_of_tfds(record) -> rollouts.Group:
         else:
             contents[name] = np.asarray(value, kind).tobytes()
     return encoding._group(contents)
+
+
+def chosen_groups(picks):
+    """The groups that a chooser picked."""
+    return [pick.source.read(pick.index) for pick in picks]

@@ -173,14 +173,14 @@ def first_state(parts):
     return state.create(parts.model, optimizer.make_optimizer(parts.config.optimizer), parts.mesh)
 
 
-def restored(folder, step=None, **fields):
-    """The state of a checkpoint, by default of the newest.
+def restored(folder, **fields):
+    """The state of the newest checkpoint.
 
     `fields` replace those of the run's configuration, its mesh say.
     """
     parts = build.build(dataclasses.replace(load_config(folder), **fields))
     checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
-    found = checkpoints.restore(first_state(parts)[1], step)
+    found = checkpoints.restore(first_state(parts)[1])
     checkpoints.close()
     return found
 

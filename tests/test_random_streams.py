@@ -25,7 +25,7 @@ def test_fold_in_is_that_of_jax(seed):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("seed", [-1, 2**63, 1.0, True])
+@pytest.mark.parametrize("seed", [-1, 2**63])
 def test_no_seed(seed):
     with pytest.raises(UsageError, match="^seed"):
         random_streams.root_key(seed)

@@ -5,20 +5,15 @@ them take the same steps. A process that ends therefore stops the others in the 
 computation:
 
 - A process that fails reports its error and ends at once, without waiting for others.
-- The others find its connections closed (CPU) or its heartbeats missing (any backend), report that
-  they lost a process, and end with status 1.
-
-JAX reports a lost process by aborting the program from its own thread, where no Python code can
-run. `joined` therefore takes the abort signal, so that the last line of the output names the
-remedy.
+- The others find its connections closed (CPU) and report that; or JAX finds its heartbeats missing,
+  and ends them with a message of its own.
 """
 
 import contextlib
-import ctypes
 import os
-import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from typing import NoReturn
@@ -33,16 +28,8 @@ HEARTBEAT_SECONDS = 40
 # Time that a process that ends waits for the others to end too.
 SHUTDOWN_SECONDS = 20
 
-JOINING = (
-    "grre: the processes did not find each other. Start all of them within {timeout} s, with the"
-    " same --coordinator and --num-processes, and --process-id from 0; check the address of process"
-    " 0, and the firewall"
-)
-LOST = (
-    "grre: process {index} of {count} lost another process of the run, which ended or can no longer"
-    " be reached; its own output has the cause. Saved checkpoints are kept: start all processes"
-    " again with --resume"
-)
+# Before a process that failed ends: if all fail, each reports it before the first ends the others.
+REPORT_SECONDS = 2
 
 
 @contextlib.contextmanager
@@ -69,7 +56,7 @@ def joined(
 
     Raises:
         UsageError: arguments that cannot be used, or a cluster that JAX does not understand. If
-            the processes do not find each other in time, the program ends with status 1.
+            the processes do not find each other in time, JAX ends the program.
     """
     _join(coordinator, num_processes, process_id, timeout)
     if not jax.distributed.is_initialized() or jax.process_count() == 1:
@@ -86,8 +73,6 @@ def joined(
         # minutes.
         multihost_utils.sync_global_devices("grre ends")
         jax.distributed.shutdown()
-        # No other process can end this one from here on.
-        _set_abort_handler(None)
     except BaseException as error:
         _end(error)
     # Outside of the `try`, whose handler would end the process.
@@ -106,8 +91,6 @@ def _join(
     if not alone_unless_found:
         _check(*given)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # A process that never comes makes JAX abort the others, without an exception.
-    _on_abort(JOINING.format(timeout=timeout))
     try:
         jax.distributed.initialize(
             *given,
@@ -119,7 +102,6 @@ def _join(
         )
         jax.devices()  # the processes exchange their devices here
     except (ValueError, RuntimeError) as error:
-        _set_abort_handler(None)
         # JAX knows no cluster; or this is a Python session that has computed already.
         known = "coordinator_address" if isinstance(error, ValueError) else "must be called before"
         if alone_unless_found and known in str(error):
@@ -129,7 +111,6 @@ def _join(
             " --coordinator HOST:PORT --num-processes N --process-id I, or --num-processes 1 to"
             " run alone"
         ) from error
-    _on_abort(LOST.format(index=jax.process_index(), count=jax.process_count()))
 
 
 def _check(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
@@ -146,10 +127,7 @@ def _check(coordinator: str | None, num_processes: int | None, process_id: int |
     if process_id:
         return
     try:  # JAX itself ends the program without a message
-        # JAX binds [::]:port, every address of IPv6 and IPv4, whatever the host.
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        socket.create_server(("", int(port)), family=family, dualstack_ipv6=both).close()
+        socket.create_server(("", int(port))).close()
     except OSError as error:
         raise UsageError(
             f"--coordinator: expected a free port of process 0, got {port} ({error.strerror})"
@@ -161,69 +139,18 @@ def _check(coordinator: str | None, num_processes: int | None, process_id: int |
 
 def _end(error: BaseException) -> NoReturn:
     """Reports an error and ends the process."""
-    peer = _of_a_peer(error)
-    status = getattr(error, "exit_status", 1)
-    if peer:
-        first = str(error).splitlines()[0]
-        text = LOST.format(index=jax.process_index(), count=jax.process_count()) + f" ({first})"
-    elif isinstance(error, (UsageError, DataError, OSError)):
+    if isinstance(error, (UsageError, DataError, OSError)):
         text = f"grre: {error}"
     else:
         text = (
             "".join(traceback.format_exception(error))
-            + f"grre: process {jax.process_index()} failed; the others end with it"
+            + f"grre: process {jax.process_index()} failed, or lost another process of the run,"
+            " whose output then has the cause. Saved checkpoints are kept: start all processes"
+            " again with --resume"
         )
     # `os._exit` flushes no stream.
     sys.stdout.flush()
     print(text, file=sys.stderr, flush=True)
-    if not peer:
-        # If all fail, each reports it before the first of them shuts down, which ends the others.
-        # If this one fails alone, JAX aborts the others here, and this process with them, after
-        # many lines of its own.
-        _on_abort(text.rpartition("\n")[2], status)
-        jax.distributed.shutdown()
+    time.sleep(REPORT_SECONDS)
     # A normal exit shuts JAX down (atexit), which waits for a process that may be lost.
-    os._exit(status)
-
-
-def _of_a_peer(error: BaseException) -> bool:
-    """True if an error comes from a computation that lost its other processes."""
-    text = str(error)
-    return isinstance(error, (jax.errors.JaxRuntimeError, ValueError)) and (
-        # Collectives on CPU name Gloo; the others are codes of gRPC, by which processes talk.
-        "Gloo" in text or "UNAVAILABLE" in text or "DEADLINE_EXCEEDED" in text
-    )
-
-
-_last_line = b""
-_status = 1
-
-
-# Kept by the module: C calls it by its address, which ctypes frees with the object.
-@ctypes.CFUNCTYPE(None, ctypes.c_int)
-def _aborted(_: int) -> None:
-    # Past the streams of Python: `os._exit` would lose what they hold.
-    os.write(2, _last_line)
-    os._exit(_status)
-
-
-def _on_abort(message: str, status: int = 1) -> None:
-    """Makes an abort of the program by JAX end it with this message and status.
-
-    `abort` raises its signal in the thread that called it, so the handler runs there as a plain
-    call, and may take Python's lock. A handler of Python's own (`signal.signal`) would wait for the
-    main thread, and the program is gone before that.
-    """
-    global _last_line, _status
-    _status = status
-    _last_line = (message + "\n").encode()
-    _set_abort_handler(ctypes.cast(_aborted, ctypes.c_void_p))
-
-
-def _set_abort_handler(handler: ctypes.c_void_p | None) -> None:
-    """Sets what an abort calls; the default, to die, if None."""
-    c = ctypes.CDLL(None)
-    # Without types ctypes passes and returns 32-bit integers, which cut a pointer.
-    c.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
-    c.signal.restype = ctypes.c_void_p
-    c.signal(signal.SIGABRT, handler)
+    os._exit(getattr(error, "exit_status", 1))

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 from jaxtyping import Array
 
-from grre_jax.domains import AtLeastMinusOne, ConfigError, Positive, Record
+from grre_jax.domains import AtLeastMinusOne, Positive, Record
 
 AXES = ("data", "fsdp", "expert", "tensor", "sequence")
 ROWS = ("data", "fsdp", "expert")
@@ -81,10 +81,6 @@ class MeshConfig(Record):
     expert: Positive = 1
     tensor: Positive = 1
     sequence: Positive = 1
-
-    def _validate(self) -> None:
-        if self.data == 0:
-            raise ConfigError("data", "at least 1, or -1 for the remaining devices", self.data)
 
 
 def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:

@@ -78,11 +78,7 @@ def on_first(action: Callable[[], Any]) -> Any:
 def _plain(error: Exception) -> Exception:
     """Returns the error that other processes raise in place of one of the first."""
     # Not the error itself: not every exception can be pickled and made again.
-    if isinstance(error, OSError):
-        if error.errno is None:
-            return OSError(str(error))
-        return OSError(error.errno, error.strerror, error.filename)
-    for kind in (UsageError, DataError):
+    for kind in (UsageError, DataError, OSError):
         if isinstance(error, kind):
             return kind(str(error))
     return DataError(f"process 0 failed: {error!r}")

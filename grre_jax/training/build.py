@@ -1,7 +1,6 @@
 """The parts of a run, built from its configuration: task, tokenizer, model, objective and mesh."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +12,8 @@ from jax.sharding import Mesh
 
 from grre_jax import models, objectives, parallel, tasks
 from grre_jax.domains import ConfigError
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import UsageError
+from grre_jax.json_files import read_object, require
 from grre_jax.models.checkpoints import adapters
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.lora import LoraConfig, initial
@@ -163,12 +163,6 @@ def batch_shape(config: Config, mesh: Mesh) -> BatchShape:
 def _check_data(config: Config, objective: objectives.Objective) -> None:
     data = config.data
     stored = f"data.path={data.path}" if data.path else f"data.mix={data.mix}" if data.mix else ""
-    if config.objective.stored and (config.samples or data.mix):
-        raise UsageError(
-            f"field objective.stored = {', '.join(config.objective.stored)} reads log-probs that"
-            " were stored beside the data, and this run samples or mixes its own: leave it out, or"
-            " set data.path"
-        )
     if "expert" in objective.requires and not stored:
         raise UsageError(
             f"objective {objective.name} needs completions of an expert, and this run samples all"
@@ -327,10 +321,4 @@ def contents(file: Path) -> set[str]:
     """
     if not file.is_file():
         return set()
-    try:
-        return set(json.loads(file.read_text())["contains"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{file} cannot be read ({error!r}): restore it, since it names the benchmarks in the"
-            " training data"
-        ) from error
+    return set(require(read_object(file).get("contains"), tuple[str, ...], file, "contains"))

@@ -111,18 +111,13 @@ class Learner:
             for step in range(first, steps):
                 picks, groups, batch = self._data_of(step, state, prefetcher, bar, pending)
                 ages = np.array([pick.age for pick in picks], float)
-                try:
-                    failures.check(
-                        [
-                            group
-                            for group, pick in zip(groups, picks, strict=True)
-                            if not math.isnan(pick.age) and pick.index >= sealed_before
-                        ]
-                    )
-                except DataError:
-                    # The state is whole: with a corrected verifier the run goes on from it.
-                    self._publish(state, pending, wait=True)
-                    raise
+                failures.check(
+                    [
+                        group
+                        for group, pick in zip(groups, picks, strict=True)
+                        if not math.isnan(pick.age) and pick.index >= sealed_before
+                    ]
+                )
                 if step == first:
                     bar.phase("compiling the train step")
                     # Waits for the compiler's thread, so that the call finds its program.

@@ -25,7 +25,7 @@ from grre_jax.training import (
 )
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import make_explorer
-from grre_jax.training.actors.supply import NewestSupply, Supply, refuse_lost
+from grre_jax.training.actors.supply import NewestSupply, Supply
 from grre_jax.training.checkpoints.folder import Checkpoints
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.choose import Chooser, own_samples, stored_streams
@@ -99,14 +99,18 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
 
         # ---- processes and the folder
         encoding.import_libraries()  # before there are threads, which trace or write
-        judges = _judges(ray, config, stack)
+        judges: list[Any] = []
+        if config.cluster.judges:
+            judges = cluster_judges.start(ray, config.task, config.seed, config.cluster.judges)
+        for judge in judges:
+            stack.callback(ray.kill, judge)
         parts.use_judges(judges)
         stack.callback(parts.judge.close)
         explorer = make_explorer(parts, graph)
         if config.cluster.samples and config.samples and processes.is_first():
             explorer = Explorers(ray, parts, judges)
             stack.callback(explorer.close)
-        undo = _open_folder(config, provenance, folders, stack, mirrored, resume, overwrite)
+        _open_folder(config, provenance, folders, stack, mirrored, resume, overwrite)
         reporting.print_header(lines, console=console)
         own: Samples | None = None
         needed = None
@@ -120,8 +124,6 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
         saved = checkpoints.steps if resume else []
         stop = stack.enter_context(StopRequest())
         log = stack.enter_context(_open_log(config, saved, resume))
-        undo.pop_all()  # from here on the run can be resumed
-        # Only now, since a folder that is removed again must not reach the store.
         if mirrored:
             mirrored.start()
 
@@ -178,16 +180,6 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
         processes.on_first(report)
 
 
-def _judges(ray: Any, config: Config, stack: contextlib.ExitStack) -> list[Any]:
-    """Starts the judges on the cluster, which end with the stack."""
-    if not config.cluster.judges:
-        return []
-    judges = cluster_judges.start(ray, config.task, config.seed, config.cluster.judges)
-    for judge in judges:
-        stack.callback(ray.kill, judge)
-    return judges
-
-
 def _open_log(config: Config, saved: list[int], resume: bool) -> reporting.RunLog:
     """Opens the log in the first process; of a resumed run, with the rows up to its last
     checkpoint.
@@ -220,17 +212,13 @@ def _open_folder(
     mirrored: mirror.Mirror | None,
     resume: bool,
     overwrite: bool,
-) -> contextlib.ExitStack:
+) -> None:
     """Locks the run's folder until `stack` ends, and makes or checks it, in the first process.
-
-    Returns:
-        A stack that removes the folder if it was made here, unless its callbacks are popped.
 
     Raises:
         UsageError, DataError: as `run_folder.open_run_folder`, in all processes; another process
             works there; or the processes differ in their configurations.
     """
-    undo = contextlib.ExitStack()
     processes.require_same(
         config.to_json() + f"{resume=} {overwrite=}", "the configuration or command line"
     )
@@ -238,18 +226,10 @@ def _open_folder(
     def make() -> None:
         # Before the folder is looked at: another learner may be writing or replacing it.
         stack.enter_context(run_folder.locked(config.folder))
-        # After the lock, so that it ends before it: the folder is removed while it is locked.
-        stack.enter_context(undo)
-        if resume and config.samples and not config.regime.newest:
-            # Before the stored configuration, which names the former number of steps, is replaced.
-            refuse_lost(config, run_folder.require_same_run(config))
         folder = run_folder.open_run_folder(config, resume=resume, overwrite=overwrite)
-        if not (resume or overwrite):
-            undo.callback(shutil.rmtree, folder)
         if mirrored and overwrite:
             mirrored.clear()
         files.replace(folder / "provenance.json", json.dumps(provenance, indent=2) + "\n")
         record_folders(folder, folders)
 
     processes.on_first(make)
-    return undo

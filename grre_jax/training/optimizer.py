@@ -40,36 +40,23 @@ def _muon(config: OptimizerConfig, rate: optax.Schedule, decay: dict) -> Any:
         muon_weight_dimension_numbers=matrices,
         consistent_rms=MUON_RMS,
     )
-    return _decoupled(direction, rate, decay)
+    decayed = optax.add_decayed_weights(**decay)
+    return optax.chain(direction, decayed, optax.scale_by_learning_rate(rate))
 
 
 def _sgd(config: OptimizerConfig, rate: optax.Schedule, decay: dict) -> Any:
-    """Returns SGD, whose momentum does not gather the decay."""
-    if not config.weight_decay:  # with the state that stored checkpoints have
-        plain = optax.sgd(rate, momentum=config.b1 or None)
-        return optax.chain(optax.add_decayed_weights(**decay), plain)
-    direction = optax.trace(config.b1) if config.b1 else optax.identity()
-    return _decoupled(direction, rate, decay)
+    # With the state that stored checkpoints have: the decay is 0.
+    plain = optax.sgd(rate, momentum=config.b1 or None)
+    return optax.chain(optax.add_decayed_weights(**decay), plain)
 
 
-def _adafactor(config: OptimizerConfig, rate: optax.Schedule, decay: dict) -> Any:
-    """Returns Adafactor; Optax's own decay does not follow the learning rate."""
-    direction = optax.adafactor(
-        None if config.weight_decay else rate,
+def _adafactor(config: OptimizerConfig, rate: optax.Schedule, _: dict) -> Any:
+    return optax.adafactor(
+        rate,
         multiply_by_parameter_scale=False,
         clipping_threshold=None,
         decay_rate=config.b2,
     )
-    if not config.weight_decay:
-        return direction
-    return _decoupled(optax.chain(direction, optax.scale(-1)), rate, decay)
-
-
-def _decoupled(
-    direction: optax.GradientTransformation, rate: optax.Schedule, decay: dict
-) -> optax.GradientTransformation:
-    decayed = optax.add_decayed_weights(**decay)
-    return optax.chain(direction, decayed, optax.scale_by_learning_rate(rate))
 
 
 # By Optax's name; arguments: configuration, schedule, weight decay and the mask of its matrices.
@@ -110,7 +97,7 @@ class OptimizerConfig(Record):
         b2: decay rate of the second moment; "sgd" has none.
         eps: term added to the denominator of the update of "adamw", "nadamw" and "muon"; the
             others have none.
-        weight_decay: decoupled weight decay, on matrices only.
+        weight_decay: decoupled weight decay, on matrices only; 0 for "sgd" and "adafactor".
         ess_exponent: power of min(1, effective_sample_size_responses / ess_base) by which every
             update is multiplied, as VCPO scales its learning rate
             (https://arxiv.org/abs/2602.17616; https://github.com/mit-han-lab/vcpo has 0.5, or 1); 0
@@ -165,7 +152,12 @@ def _schedule(config: OptimizerConfig) -> optax.Schedule:
 def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
     """Returns the Optax chain of the config; the same object for the same config, by which
     `step.make_train_step` finds its compiled step.
+
+    Raises:
+        ConfigError: weight decay of an optimizer that has none.
     """
+    if config.weight_decay and config.name in ("sgd", "adafactor"):
+        raise ConfigError("optimizer.weight_decay", f"0 for {config.name}", config.weight_decay)
 
     def matrices(params):
         # Stacked layers have one more axis, so that a norm's scale is [layers, width]: projections

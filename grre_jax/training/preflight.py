@@ -158,10 +158,10 @@ def check_prompts(parts: build.Parts) -> None:
 def _check_encoded(parts: build.Parts, questions: Iterable[Question]) -> None:
     """Checks prompts within the limit and reports the others, which are left out."""
     limit = parts.config.sampling.max_prompt_tokens
-    overlong = {}
+    overlong = 0
     for question, tokens in prompts(parts, questions):
         if len(tokens) > limit:
-            overlong[question.question_id] = len(tokens)
+            overlong += 1
         else:
             check_prompt(question.question_id, tokens, limit, parts.model.config.vocab_size)
     report_overlong(overlong, limit)

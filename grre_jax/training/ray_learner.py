@@ -94,26 +94,23 @@ def _scaling(learner: LearnerConfig) -> Any:
     """Returns Ray Train's description of the processes."""
     from ray.train import ScalingConfig
 
-    if not learner.topology:
-        return ScalingConfig(
-            num_workers=learner.hosts,
-            use_gpu=learner.accelerators > 0,
-            use_tpu="TPU" in learner.resources,
-            accelerator_type=learner.accelerator_type or None,
-            resources_per_worker={name: n for name, n in learner.each.items() if n},
-            placement_strategy="SPREAD",
-        )
-    from ray.util.tpu import get_tpu_worker_resources
+    hosts = learner.hosts
+    each = {name: n for name, n in learner.each.items() if n}
+    if learner.topology:
+        from ray.util.tpu import get_tpu_worker_resources
 
-    hosts, each = get_tpu_worker_resources(
-        learner.topology, learner.accelerator_type, num_slices=learner.slices
-    )
+        hosts, of_slice = get_tpu_worker_resources(
+            learner.topology, learner.accelerator_type, num_slices=learner.slices
+        )
+        each = of_slice | each
     return ScalingConfig(
         num_workers=hosts,
-        use_tpu=True,
-        topology=learner.topology,
-        accelerator_type=learner.accelerator_type,
-        resources_per_worker=each | {"CPU": learner.cpus} | learner.resources,
+        use_gpu=learner.accelerators > 0,
+        use_tpu=bool(learner.topology) or "TPU" in learner.resources,
+        topology=learner.topology or None,
+        accelerator_type=learner.accelerator_type or None,
+        resources_per_worker=each,
+        placement_strategy="PACK" if learner.topology else "SPREAD",
     )
 
 

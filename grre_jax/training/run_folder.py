@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -11,18 +11,14 @@ from pathlib import Path
 from grre_jax import random_streams
 from grre_jax.domains import ConfigError
 from grre_jax.errors import DataError, UsageError
+from grre_jax.json_files import read_object
 from grre_jax.storage import files, locks
 from grre_jax.storage.remote import is_url
 from grre_jax.training.checkpoints.folder import listed
+from grre_jax.training.config.fields import fields
 from grre_jax.training.config.run import RESUMABLE_FIELDS, Config, differences, from_dict
 
 RUN_FILE = "run.json"
-
-
-def beside(folder: Path, name: str) -> Path:
-    """Returns the path of a hidden file or folder beside a run's folder."""
-    folder = folder.resolve()
-    return folder.with_name(f".{folder.name}.{name}")
 
 
 @contextlib.contextmanager
@@ -33,7 +29,8 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         UsageError: another process trains there.
     """
-    lock = beside(folder, "lock")
+    folder = folder.resolve()
+    lock = folder.with_name(f".{folder.name}.lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
     refusal = (
         f"run folder {folder} is in use by another process: stop that one first, or choose another"
@@ -53,13 +50,7 @@ def require_same_draws(folder: Path) -> None:
     file = folder / RUN_FILE
     if not (file.is_file() or listed(folder / "checkpoints")):
         return
-    try:
-        content = json.loads(file.read_text()) if file.is_file() else {}
-        version = content.get("random_streams")
-    except (ValueError, AttributeError) as error:
-        raise DataError(
-            f"{file}: damaged ({error}); restore it from a copy, or start again with --overwrite"
-        ) from error
+    version = read_object(file).get("random_streams") if file.is_file() else None
     if version != random_streams.VERSION:
         raise UsageError(
             f"{file}: expected random_streams {random_streams.VERSION}, got {version!r}: the run"
@@ -89,9 +80,7 @@ def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
     folder = config.folder.resolve()
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
-    # A process killed at its first write, of config.json, leaves a part of that. Any other file is
-    # somebody's: a run that fails to start removes its folder.
-    free = folder.is_dir() and {path.name for path in folder.iterdir()} <= {".config.json.partial"}
+    free = folder.is_dir() and not any(folder.iterdir())
     if resume:
         require_same_run(config)
         require_same_draws(folder)
@@ -102,10 +91,7 @@ def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
                 " it with --overwrite, or choose another with --run-dir"
             )
         _check_replaceable(config)
-        removed = beside(folder, "removed")
-        shutil.rmtree(removed, ignore_errors=True)  # of a process that was killed
-        folder.rename(removed)
-        shutil.rmtree(removed)
+        shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files.replace(folder / "config.json", config.to_json())
     if not (folder / RUN_FILE).is_file():
@@ -121,29 +107,15 @@ def _check_replaceable(config: Config) -> None:
             f"{config.location} is not the folder of a run (it has no config.json), so --overwrite"
             " leaves it alone: choose another with --run-dir"
         )
-    for name, path in (
-        ("data.path", config.data.path),
-        ("model.path", config.model.path),
-        ("model.adapter", config.model.adapter),
-        *(("data.mix", entry.path) for entry in config.data.entries),
-        *_own_files(config),
-    ):
-        if path and _inside(path, config.location):
-            domain = f"a path outside run folder {config.location}, which --overwrite would remove"
-            raise ConfigError(name, domain, path)
-
-
-def _own_files(config: Config) -> Iterator[tuple[str, str]]:
-    """Yields fields and the existing files and folders that they name, among other things."""
-    hooks = [("task.name", config.task.name), ("objective.name", config.objective.name)]
-    hooks += [("task.reward", reward) for reward in config.task.reward]
-    for section in ("task", "objective"):
-        options = getattr(config, section).options
-        hooks += [(f"{section}.options.{name}", str(value)) for name, value in options.items()]
-    for name, text in hooks:
-        for path in (text, text.rpartition(":")[0]):  # FILE.py:FUNCTION
-            if os.path.exists(path):  # of any text: pathlib raises for a long one
-                yield name, path
+    for field in fields(config):
+        if field.name in RESUMABLE_FIELDS:  # run_dir, which is the folder itself
+            continue
+        # Whatever may be a path in a value: FILE.py:FUNCTION=WEIGHT, FOLDER=SHARE, options.
+        for path in re.split(r"[\s,='\"{}()]+|:(?!/)", str(field.default)):
+            # A word without a slash may be the name of anything.
+            if "/" in path and _inside(path, config.location):
+                domain = f"paths outside run folder {config.location}, which --overwrite would"
+                raise ConfigError(field.name, f"{domain} remove", field.default)
 
 
 def _inside(path: str, folder: str) -> bool:
@@ -163,7 +135,7 @@ def load_config(folder: Path) -> Config:
     if not file.is_file():
         raise DataError(f"{folder} is not a run folder: it has no config.json")
     try:
-        return from_dict(json.loads(file.read_text()))
+        return from_dict(read_object(file))
     except (UsageError, TypeError, ValueError) as error:
         raise DataError(f"{file}: damaged or of another version: {error}") from error
 
@@ -176,33 +148,23 @@ def split_step(name: str) -> tuple[str, int | None]:
     return name, None
 
 
-def require_same_run(config: Config) -> int:
+def require_same_run(config: Config) -> None:
     """Checks that the run in the folder has this configuration, but for what a resumed run may
     change.
-
-    Returns:
-        The number of steps that the stored configuration names.
 
     Raises:
         UsageError: it has another configuration.
         DataError: its configuration is missing or cannot be read.
     """
     stored = load_config(config.folder)
-    if changed := changed_fields(stored, config):
-        raise UsageError(
-            f"run folder {config.location} was made by another configuration (different:"
-            f" {', '.join(changed)}): give the same one, or choose another folder with --run-dir"
-        )
-    return stored.training.steps
-
-
-def changed_fields(stored: Config, config: Config) -> list[str]:
-    """Returns the dotted names of the fields by which a stored configuration is another run than
-    `config`, without those that a resumed run may change.
-    """
     old, new = (json.loads(c.to_json()) for c in (stored, config))
-    return [
+    changed = [
         name
         for name in differences(old, new)
         if not f"{name}.".startswith(tuple(f"{field}." for field in RESUMABLE_FIELDS))
     ]
+    if changed:
+        raise UsageError(
+            f"run folder {config.location} was made by another configuration (different:"
+            f" {', '.join(changed)}): give the same one, or choose another folder with --run-dir"
+        )

@@ -107,9 +107,7 @@ def frozen(model: Transformer, mesh: Mesh) -> Any:
     Arrays that are laid out so already are not copied.
     """
     _, _, params = split(model)
-    shardings = meshes.tree_shardings(params, mesh)
-    there = jax.tree.map(lambda x, s: x.sharding.is_equivalent_to(s, x.ndim), params, shardings)
-    return params if all(jax.tree.leaves(there)) else meshes.laid_out(params, mesh)
+    return meshes.laid_out(params, mesh)
 
 
 def full(params: Any, frozen: Any) -> Any:

@@ -154,7 +154,7 @@ def check_demonstrations(parts: build.Parts) -> None:
         DataError: all are over the limits, or one is empty.
     """
     warm = parts.config.warm_start
-    count = min(warm.batch_size, warm.demonstrations)
+    count = warm.batch_size
     if warm.steps and not list(_fitting_groups(parts, _positions(count))):
         prompt, new = limits(parts.config)
         raise DataError(
@@ -171,13 +171,13 @@ def _positions(count: int) -> range:
 def _fitting_groups(parts: build.Parts, positions: range) -> Iterator[Group]:
     """Yields the demonstrations that are within the limits, and reports the others at the end."""
     max_prompt_tokens, max_new_tokens = limits(parts.config)
-    prompts: dict[str, int] = {}
-    demonstrations: dict[str, int] = {}
+    prompts = 0
+    demonstrations = 0
     for group in _demonstration_groups(parts, positions):
         if len(group.prompt_tokens) > max_prompt_tokens:
-            prompts[group.question_id] = len(group.prompt_tokens)
+            prompts += 1
         elif group.lengths[0] > max_new_tokens:
-            demonstrations[group.question_id] = int(group.lengths[0])
+            demonstrations += 1
         else:
             check_limits(group, max_prompt_tokens, max_new_tokens)
             yield group

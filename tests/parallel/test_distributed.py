@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -23,7 +24,7 @@ class Agreed(Exception):
 
 distributed.HEARTBEAT_SECONDS, distributed.SHUTDOWN_SECONDS = 10, 3
 address, count, number, what = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-with distributed.joined(address, count, number, timeout=int(sys.argv[5]), agreed=(Agreed,)):
+with distributed.joined(address, count, number, agreed=(Agreed,)):
     print("joined", flush=True)
     if what == "both":
         raise UsageError("field x is wrong")
@@ -40,12 +41,12 @@ def free_address() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
-def members(what, *, present=2, timeout=60):
-    """Exit statuses and errors of as many of two processes, which join and then do `what`."""
+def members(what):
+    """Exit statuses and errors of two processes, which join and then do `what`."""
     address = free_address()
     started = []
-    for number in range(present):
-        words = map(str, (address, 2, number, what, timeout))
+    for number in range(2):
+        words = map(str, (address, 2, number, what))
         process = subprocess.Popen(
             [sys.executable, "-c", MEMBER, *words],
             env=os.environ | {"JAX_PLATFORMS": "cpu"},
@@ -58,36 +59,25 @@ def members(what, *, present=2, timeout=60):
     return [process.returncode for process in started], errors
 
 
-LOST = (
-    "grre: process 0 of 2 lost another process of the run.*start all processes again with --resume"
-)
-
-
 @pytest.mark.distributed
 @pytest.mark.parametrize(
-    "what, statuses, last",
+    "what, status, last",
     [
-        ("bug", [1, 1], [LOST, "grre: process 1 failed; the others end with it"]),
+        # JAX may end the other one, by an abort.
+        ("bug", 1, ["lost another process|another task died", "process 1 failed"]),
         # Processes that fail alike.
-        pytest.param("both", [2, 2], ["grre: field x is wrong"] * 2, marks=pytest.mark.slow),
+        pytest.param("both", 2, ["grre: field x is wrong"] * 2, marks=pytest.mark.slow),
         # What all agree on passes; the status is Python's own.
-        ("agreed", [1, 1], [".*Agreed: all of us"] * 2),
+        ("agreed", 1, ["Agreed: all of us"] * 2),
     ],
 )
-def test_a_process_that_fails_says_why_and_the_other_ends_too(what, statuses, last):
+def test_a_process_that_fails_says_why_and_the_other_ends_too(what, status, last):
     found, errors = members(what)
-    assert found == statuses
+    assert found[1] == status and found[0] in ((1, -signal.SIGABRT) if what == "bug" else (status,))
     for text, expected in zip(errors, last, strict=True):
-        assert re.match(expected, text.strip().splitlines()[-1]), text
+        assert re.search(expected, text), text
     assert ("Traceback" in errors[1]) == (what in ("bug", "agreed"))
     assert what != "bug" or "KeyError: 'mistake'" in errors[1]
-
-
-@pytest.mark.distributed
-def test_a_process_that_never_comes_is_said():
-    (status,), (errors,) = members("both", present=1, timeout=2)
-    assert status == 1
-    assert errors.splitlines()[-1].startswith("grre: the processes did not find each other")
 
 
 @pytest.mark.parametrize(

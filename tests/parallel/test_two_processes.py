@@ -32,9 +32,8 @@ def kill(processes: list[subprocess.Popen], number: int) -> None:
     other = 1 - number
     processes[number].kill()
     _, errors = processes[other].communicate()
-    assert processes[other].returncode == 1
-    expected = f"grre: process {other} of 2 lost another process of the run.*--resume"
-    assert re.match(expected, errors.strip().splitlines()[-1])
+    assert processes[other].returncode in (1, -signal.SIGABRT)
+    assert re.search("lost another process.*--resume|another task died", errors)
     processes[number].communicate()
 
 

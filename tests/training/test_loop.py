@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import sys
-from unittest.mock import Mock
 
 import jax
 import numpy as np
@@ -93,13 +92,6 @@ def test_what_is_wrong_with_a_request_leaves_all_as_it_was(
         with pytest.raises((UsageError, DataError), match=field):
             train(make_config(folder, words), overwrite=overwrite)
     assert not (tmp_path / "run").exists() and contents(copy) == before
-
-
-def test_a_run_that_fails_to_begin_removes_its_folder(make_config, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "Checkpoints", Mock(side_effect=DataError("full disk")))
-    with pytest.raises(DataError, match="full disk"):
-        train(make_config(tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_by_its_name_and_saves_nothing_of_it(

@@ -68,7 +68,7 @@ def test_a_state_is_a_copy_of_the_model_unless_it_is_given_away(donate):
     assert model.embed[...].is_deleted() == donate
 
 
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"sgd", "adafactor"}))
 def test_a_step_moves_against_the_gradient_and_decays_matrices_alone(name, params):
     """By rate and decay, also after steps that moved by momentum, and with a rate of a schedule."""
     params["qkv_bias"] = jnp.full((2, 4), 2.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from grre_jax.errors import DataError
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from grre_jax.training.config.run import Config
 
 MOST_SKIPPED = 10_000  # overlong questions after each other
-_NAMED = 5  # questions in a message
 
 _log = logging.getLogger(__name__)
-_reported: set[str] = set()  # questions whose omission this process has logged
 
 
 def fitting_questions(
@@ -69,38 +67,26 @@ def evaluation_questions(config: Config, task: Task, tokenizer: Tokenizer) -> li
     held_out = list(task.evaluation(count)) if count else []
     if is_environment(task):
         return held_out
-    sized = [(question, len(tokenizer.encode_prompt(question))) for question in held_out]
-    overlong = {question.question_id: size for question, size in sized if size > limit}
-    kept = [question for question, size in sized if size <= limit]
+    kept = [q for q in held_out if len(tokenizer.encode_prompt(q)) <= limit]
     if held_out and not kept:
         raise DataError(
             f"task {task.name}: all {count} evaluation questions are over"
             f" sampling.max_prompt_tokens = {limit}. Raise the limit."
         )
-    report_overlong(overlong, limit)
+    report_overlong(len(held_out) - len(kept), limit)
     return kept
 
 
-def report_overlong(
-    overlong: Mapping[str, int],
-    limit: int,
-    field: str = "sampling.max_prompt_tokens",
-) -> None:
-    """Logs the questions that are left out, in the first process and each once.
+def report_overlong(count: int, limit: int, field: str = "sampling.max_prompt_tokens") -> None:
+    """Logs, in the first process, how many questions are left out.
 
     Args:
-        overlong: tokens of their prompts or demonstrations by question id.
-        limit: largest number of these tokens.
+        count: of the questions.
+        limit: largest number of tokens of their prompts or demonstrations.
         field: of the limit.
     """
-    new = sorted(overlong.keys() - _reported)
-    if not new:
-        return
-    named = ", ".join(f"{name} ({overlong[name]} tokens)" for name in new[:_NAMED])
-    _reported.update(new)
-    if processes.is_first():
-        found = f"{len(new)} questions are over {field} = {limit}, such as {named}"
-        _log.warning("%s; they are left out", found)
+    if count and processes.is_first():
+        _log.warning("%d questions are over %s = %d; they are left out", count, field, limit)
 
 
 def check_prompt(question_id: str, tokens: Sequence[int], limit: int, vocab: int) -> None:

@@ -14,17 +14,15 @@ from typing import Any
 import jax
 
 from grre_jax import rollouts
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 from grre_jax.parallel import processes
 from grre_jax.training import build
 from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.actors.weight_sync import Policy, publish
-from grre_jax.training.checkpoints.folder import Checkpoints, listed
-from grre_jax.training.config.run import Config
+from grre_jax.training.checkpoints.folder import Checkpoints
 from grre_jax.training.data import plan
-from grre_jax.training.data.choose import own_samples
 from grre_jax.training.data.plan import Samples
 from grre_jax.training.runtime.metrics import Stopwatch
 from grre_jax.training.state import TrainState
@@ -51,7 +49,6 @@ class Supply:
         checkpoints: of earlier policies, which a resumed run may sample with.
         explorer: samples for training, in this process or on a cluster.
         own: the samples of the run's schedule, and the folder where they are sealed.
-        writers: calls whose data sets are waited for side by side.
 
     Attributes:
         watch: seconds by phase, for the metrics of a step.
@@ -63,7 +60,6 @@ class Supply:
         explorer: Explorer | Explorers,
         own: Samples,
         checkpoints: Checkpoints,
-        writers: int = 1,
     ) -> None:
         self.parts = parts
         self.explorer = explorer
@@ -74,7 +70,7 @@ class Supply:
         self.watch = Stopwatch() if self.apart else explorer.watch
         self._together = processes.many() and not self.apart  # the processes sample together
         self._threads = ThreadPoolExecutor(VERSIONS_AT_ONCE)  # each hands out a version's calls
-        self._sealer = ThreadPoolExecutor(writers)
+        self._sealer = ThreadPoolExecutor(1)
         # A rollout folder has one writer at a time, and there may be several threads.
         self._sealing = threading.Lock()
         self._open: set[Future] = set()  # what `_wait` waits for
@@ -321,18 +317,14 @@ class NewestSupply(Supply):
     discarded as too old, however long it takes.
 
     Args:
-        parts, explorer, own, checkpoints: as of `Supply`.
+        arguments: of `Supply`.
     """
 
-    def __init__(
-        self,
-        parts: build.Parts,
-        explorer: Explorer | Explorers,
-        own: Samples,
-        checkpoints: Checkpoints,
-    ) -> None:
-        self._most = 2 * parts.config.cluster.explorers.most  # calls under way
-        super().__init__(parts, explorer, own, checkpoints, writers=self._most)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._most = 2 * self.parts.config.cluster.explorers.most  # calls under way
+        # The data sets of all of them are waited for side by side.
+        self._sealer = ThreadPoolExecutor(self._most)
         self._calls: dict[int, Future[None]] = {}  # by their first position
         self._policy: Policy | None = None  # the newest
 
@@ -421,41 +413,3 @@ def refresh_until(reader: rollouts.RolloutReader, complete: Callable[[], bool]) 
             )
         time.sleep(PAUSE)
         reader.refresh()
-
-
-def refuse_lost(config: Config, former: int) -> None:
-    """Checks that what a resumed run lacks of its own samples can still be sampled: by the newest
-    policy and later ones, or by earlier ones that have a checkpoint.
-
-    Args:
-        config: with the new number of steps.
-        former: number of steps that it had.
-
-    Raises:
-        UsageError: training.steps was raised, and a policy that is gone did not sample for that.
-        DataError: sealed groups are lost, and the checkpoint of the policy that sampled them too.
-    """
-    folder = config.folder / "rollouts"
-    saved = listed(config.folder / "checkpoints")
-    # A run that goes on from step 0 makes all later policies again.
-    if not saved or not saved[-1]:
-        return
-    folder.mkdir(exist_ok=True)
-    own = own_samples(config)
-    for version in sorted({*range(saved[-1])} - {*saved}):
-        try:
-            lost = own.unsampled(version, since=saved[-1])
-        except rollouts.CorruptShard:  # named if a step needs it
-            continue
-        if not lost:
-            continue
-        problem = (
-            f"{folder} lacks {len(lost)} groups of policy version {version}, and that version's"
-            " checkpoint is gone: restore one of the two from a copy, or move the last checkpoints"
-            " away, so that the run continues from an earlier step"
-        )
-        steps = config.training.steps
-        if steps <= former:
-            raise DataError(problem)
-        expected = f"training.steps: expected at most {former}, got {steps}"
-        raise UsageError(f"{expected}; for more: {problem}")

@@ -9,13 +9,9 @@ against which reads are checked (`integrity.py`).
 
 import contextlib
 import dataclasses
-import logging
 import math
-import re
-import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,9 +64,6 @@ class Checkpoints:
         config: which checkpoints are kept.
         needed: returns True for a step that is kept for another reason; called at every save.
         read_only: leave checkpoints that another process may be writing.
-
-    Raises:
-        DataError: an evaluation stored with a checkpoint is damaged.
     """
 
     def __init__(
@@ -83,19 +76,13 @@ class Checkpoints:
     ):
         self.folder = folder.absolute()
         self._saving: int | None = None
-        try:
-            self._checkpointer = ocp.training.Checkpointer(
-                self.folder,
-                preservation_policy=_preserved(config or CheckpointConfig(), needed),
-                # Every save that is asked for: the run itself decides when.
-                save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
-                cleanup_tmp_directories=not read_only,
-            )
-        except ValueError as error:
-            raise DataError(
-                f"{self.folder}: the evaluation stored with a checkpoint"
-                f" (STEP/metrics) is damaged ({_reason(error)}): restore it from a copy"
-            ) from error
+        self._checkpointer = ocp.training.Checkpointer(
+            self.folder,
+            preservation_policy=_preserved(config or CheckpointConfig(), needed),
+            # Every save that is asked for: the run itself decides when.
+            save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
+            cleanup_tmp_directories=not read_only,
+        )
 
     @property
     def steps(self) -> list[int]:
@@ -121,10 +108,10 @@ class Checkpoints:
             self.wait()  # the one still being written comes first
             self._saving = step
             with self._failing(), turn(self._checkpointer.is_saving_in_progress):
+                parts = _parts(state)
+                sums = {name + integrity.SUFFIX: integrity.of(x) for name, x in parts.items()}
                 self._checkpointer.save_checkpointables_async(
-                    step,
-                    integrity.beside(_parts(state)),
-                    metrics=dict(metrics) if metrics else None,
+                    step, parts | sums, metrics=dict(metrics) if metrics else None
                 )
         if wait:
             self.wait()
@@ -139,18 +126,17 @@ class Checkpoints:
         with self._failing():
             self._checkpointer.close()
 
-    def restore(self, like: TrainState, step: int | None = None) -> TrainState:
-        """Returns a saved state.
+    def restore(self, like: TrainState) -> TrainState:
+        """Returns the newest state.
 
         Args:
             like: arrays or shapes with shardings, by which the state is laid out.
-            step: of the checkpoint; the newest if None.
 
         Raises:
-            DataError: the checkpoint is missing or damaged; names a checkpoint that the
-                run can be continued from.
+            DataError: there is no checkpoint or it is damaged; names one that the run can be
+                continued from.
         """
-        loaded = self._load(step, _parts(like))
+        loaded = self._load(max(self.steps, default=0), _parts(like))
         return TrainState(loaded["params"], **loaded["training"])
 
     def restore_params(self, like: Any, step: int) -> Any:
@@ -165,11 +151,9 @@ class Checkpoints:
         """
         return self._load(step, {"params": like})["params"]
 
-    def _load(self, step: int | None, like: dict[str, Any]) -> dict[str, Any]:
+    def _load(self, step: int, like: dict[str, Any]) -> dict[str, Any]:
         self.wait()
         steps = self.steps
-        if step is None:
-            step = max(steps, default=0)
         if step not in steps:
             raise DataError(
                 f"{self.folder} has no checkpoint of step {step}: it holds {steps or 'none'}"
@@ -234,9 +218,15 @@ def _loaded(file: Path, like: dict[str, Any]) -> dict[str, Any]:
     shapes = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like
     )
-    with turn(), quiet():
-        shapes = integrity.asked_beside(shapes, lambda name: (file / name).is_dir())
-        return integrity.checked(ocp.load_checkpointables(file, shapes))
+    # Checkpoints of earlier versions have no checksums.
+    beside = {name: name + integrity.SUFFIX for name in like}
+    checked = {name: sums for name, sums in beside.items() if (file / sums).is_dir()}
+    asked = shapes | {sums: integrity.abstract(shapes[name]) for name, sums in checked.items()}
+    with turn():
+        loaded = ocp.load_checkpointables(file, asked)
+    for name, sums in checked.items():
+        integrity.check(name, loaded[name], loaded[sums])
+    return loaded
 
 
 def _reason(error: BaseException) -> str:
@@ -245,51 +235,18 @@ def _reason(error: BaseException) -> str:
     """
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__
-    text = re.sub(r'Error opening "\w+" driver: ', "", str(error).split(" [tensorstore_spec")[0])
-    if not text or isinstance(error, LookupError):
-        return repr(error)
-    return text.splitlines()[0][:500]
+    return repr(error)[:500]
 
 
 _PAUSE = 0.002  # seconds between two checks for the end of a write in the background
 _turn = threading.RLock()
-
-
-def _nothing() -> bool:
-    return False
-
-
-_writing: Callable[[], bool] = _nothing
-
-
-def _no_echo(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and "orbax" in record.pathname)
-
-
-# Orbax logs the traceback of every error that it raises, in each thread: hundreds of lines beside
-# our sentence.
-logging.getLogger("absl").addFilter(_no_echo)
-# TensorStore reports the end of each array to an event loop that has ended with the first error: a
-# traceback for each, also much later and from threads that write in the background, so a block
-# around a call cannot catch them.
-_unraisable = sys.unraisablehook
-
-
-def _no_late_calls(unraisable: Any) -> None:
-    if "Event loop is closed" not in str(unraisable.exc_value):
-        _unraisable(unraisable)
-
-
-sys.unraisablehook = _no_late_calls
-warnings.filterwarnings(
-    "ignore", r"coroutine '(PyTreeHandler|Store)\..*' was never awaited", RuntimeWarning
-)
+_writing: Callable[[], bool] = bool
 
 
 @contextlib.contextmanager
-def turn(writing: Callable[[], bool] = _nothing) -> Iterator[None]:
+def turn(writing: Callable[[], bool] = bool) -> Iterator[None]:
     """Waits until no other thread uses Orbax and nothing is being written in the background, and
-    excludes other threads until the block ends.
+    excludes other threads until the block ends: Orbax numbers operations by one counter a process.
 
     Args:
         writing: returns True while a write that the block began continues in the background; the
@@ -301,18 +258,3 @@ def turn(writing: Callable[[], bool] = _nothing) -> Iterator[None]:
             time.sleep(_PAUSE)
         _writing = writing
         yield
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Silences Orbax's other tasks when one array of a checkpoint cannot be read.
-
-    They log when they are collected, so they stay silenced after a failure; nothing else here uses
-    asyncio.
-    """
-    logger = logging.getLogger("asyncio")
-    disabled = logger.disabled
-    # Not undone after an error, as the other tasks log later, when they are collected.
-    logger.disabled = True
-    yield
-    logger.disabled = disabled

@@ -8,7 +8,6 @@ any mesh, is computed where the array's parts are, and costs one pass over them.
 
 import hashlib
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -53,37 +52,23 @@ def abstract(tree: Any) -> Any:
     return jax.tree.map(one, tree)
 
 
-def beside(parts: dict[str, Any]) -> dict[str, Any]:
-    """Returns the parts of a checkpoint, and beside each its checksums."""
-    return parts | {name + SUFFIX: of(part) for name, part in parts.items()}
+def check(name: str, part: Any, sums: Any) -> None:
+    """Compares a part of a checkpoint with its checksums.
 
-
-def asked_beside(parts: dict[str, Any], has: Callable[[str], bool]) -> dict[str, Any]:
-    """Returns what to load from a checkpoint: parts as shapes, dtypes and shardings, and the
-    checksums of those that have them (checkpoints of earlier versions have none).
-    """
-    return parts | {
-        name + SUFFIX: abstract(part) for name, part in parts.items() if has(name + SUFFIX)
-    }
-
-
-def checked(loaded: dict[str, Any]) -> dict[str, Any]:
-    """Returns the loaded parts, after a comparison with their checksums.
+    Args:
+        name: of the part.
+        part: its arrays, as they were read.
+        sums: result of `of`, as it was stored.
 
     Raises:
-        ValueError: an array differs from the stored one; names the first.
+        ValueError: arrays differ from the stored ones; names them.
     """
-    parts = {name: part for name, part in loaded.items() if not name.endswith(SUFFIX)}
-    for name, part in parts.items():
-        if name + SUFFIX in loaded:
-            now, stored = jax.device_get((of(part), loaded[name + SUFFIX]))
-            # An array that was converted to another dtype as it was read cannot be compared.
-            differs = jax.tree.map(lambda a, b: a[1] == b[1] and a[0] != b[0], now, stored)
-            named = jax.tree_util.tree_leaves_with_path(differs)
-            if damaged := [jax.tree_util.keystr(path) for path, differs in named if differs]:
-                more = f" and {len(damaged) - 1} more arrays" if len(damaged) > 1 else ""
-                raise ValueError(f"{name}{damaged[0]}{more}: not what was stored, by its checksum")
-    return parts
+    now, stored = jax.device_get((of(part), sums))
+    # An array that was converted to another dtype as it was read cannot be compared.
+    differs = jax.tree.map(lambda a, b: a[1] == b[1] and a[0] != b[0], now, stored)
+    named = jax.tree_util.tree_leaves_with_path(differs)
+    if damaged := [jax.tree_util.keystr(path) for path, differs in named if differs]:
+        raise ValueError(f"{name}: {damaged} are not what was stored, by their checksums")
 
 
 def _sum(x: jax.Array) -> jax.Array:

@@ -1,9 +1,8 @@
 """The road of the data, from sealed groups to arrays on devices, in four stages.
 
-`choose`    step and schedule -> the step's groups by folder and number; `choose.read`: those ->
-            groups in the policy's own tokens, within the limits
+`choose`    step and schedule -> the step's groups by folder and number
 `pack`      groups -> arrays of the run's fixed batch shape
-`prefetch`  arrays on the devices, the next step's prepared in advance
+`prefetch`  reads the chosen groups; arrays on the devices, the next step's prepared in advance
 
 Beside them: `sources` opens the folders once a run, and selects and checks their groups; `plan`
 defines how old the data is, and refills positions without signal.

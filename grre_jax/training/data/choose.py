@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from grre_jax import random_streams, rollouts
 from grre_jax.random_streams import Purpose
-from grre_jax.rollouts import Group
 from grre_jax.training import build
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.plan import Samples
@@ -90,17 +89,6 @@ class Chooser:
         not read ahead.
         """
         return not self.own or (not self.own.rounds and not self.own.missing(step))
-
-
-def read(picks: Sequence[Pick]) -> list[Group]:
-    """Reads the groups of a step, in their order. Groups of a mix have unknown policy versions, -1:
-    another run's count does not measure how far this run's policy has moved.
-
-    Raises:
-        DataError: a group cannot be tokenised.
-        CorruptShard: a group cannot be read as it was written.
-    """
-    return [pick.source.read(pick.index) for pick in picks]
 
 
 def own_samples(config: Config) -> Samples:

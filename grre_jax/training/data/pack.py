@@ -423,11 +423,6 @@ class Filling:
         """
         # The longest first, while there is room.
         left = sorted(range(len(lengths)), key=lambda k: (-lengths[k], k))
-        if left and prompt + lengths[left[0]] > self.length:
-            raise DataError(
-                f"completion {left[0]} of group {group_id} has {lengths[left[0]]} tokens after a"
-                f" prompt of {prompt}: over pack_length={self.length}; raise training.pack_length"
-            )
         while left:
             wanted = left if self.share else left[:1]
             row, taken = self._choose(group_id, prompt, wanted, lengths)
@@ -453,15 +448,15 @@ class Filling:
             # Without a row to open, any part that fits is taken: the alternative is an error.
             if taken and (last or sum(lengths[k] for k in taken) >= prompt):
                 return int(room.argmax()), taken
-        if last:
+        taken = wanted if whole <= self.length else _fitting(wanted, lengths, self.length - prompt)
+        if last or not taken:
             raise DataError(
-                f"the step's groups do not fit {len(self.used)} rows of {self.length} tokens at"
-                f" group {group_id}: a prompt or completion is over the run's limits"
+                f"the step's groups do not fit {len(self.used)} rows of {self.length} tokens"
+                f" (training.pack_length) at group {group_id}: a prompt or completion is over the"
+                " run's limits"
             )
         self._open += 1
-        return self._open - 1, (
-            wanted if whole <= self.length else _fitting(wanted, lengths, self.length - prompt)
-        )
+        return self._open - 1, taken
 
 
 def _fitting(wanted: list[int], lengths: Sequence[int], room: int) -> list[int]:

@@ -380,7 +380,10 @@ class Samples:
             if absent is not None:
                 raise DataError(
                     f"{self.source.reader.folder} lacks the group of step {step} at position"
-                    f" {absent} (by the schedule of policy version {version})"
+                    f" {absent}, and the checkpoint of policy version {version}, which samples it,"
+                    " is gone: restore one of the two from a copy, move the last checkpoints away,"
+                    " so that the run continues from an earlier step, or do not raise"
+                    " training.steps of a run that has ended"
                 )
             if index is not None:
                 found.append(index)

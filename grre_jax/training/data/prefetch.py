@@ -19,7 +19,7 @@ from grre_jax.objectives import Objective
 from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.rollouts import Group
 from grre_jax.training import build
-from grre_jax.training.data.choose import Chooser, Pick, read
+from grre_jax.training.data.choose import Chooser, Pick
 from grre_jax.training.data.pack import BatchShape, PackedBatch, pack
 
 
@@ -41,10 +41,11 @@ def prepare(step: int, choose: Chooser, parts: build.Parts) -> Prepared:
     """Chooses, reads and packs the data of a step.
 
     Raises:
-        DataError: as `Chooser`, `read` and `pack`.
+        DataError: a group cannot be tokenised; or as `Chooser` and `pack`.
+        CorruptShard: a group cannot be read as it was written.
     """
     picks = choose(step)
-    groups = read(picks)
+    groups = [pick.source.read(pick.index) for pick in picks]
     # Another run's data counts another policy's versions.
     version = step if parts.config.samples else None
     stored = parts.config.objective.stored_fields

@@ -10,11 +10,13 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
+from grre_jax.json_files import read_object, require
 from grre_jax.objectives import Objective
 from grre_jax.parallel import processes
 from grre_jax.rollouts import Group
@@ -105,37 +107,26 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
             the run's record of them is damaged.
     """
     file = config.folder / FILE
-    counts: dict[str, int] = {}
-    digests: dict[str, str] = {}
-    if resume and file.is_file():  # else the run was killed before it was written, or reads nothing
-        try:
-            recorded = json.loads(file.read_text())
-            counts = {path: int(mark["datasets"]) for path, mark in recorded.items()}
-            # Earlier versions recorded none.
-            digests = {path: mark["sha256"] for path, mark in recorded.items() if "sha256" in mark}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(
-                f"{file} cannot be read ({error!r}): restore it, or start again with --overwrite"
-            ) from error
+    # Without it the run was killed before it was written, or reads nothing.
+    recorded = read_object(file) if resume and file.is_file() else None
     found = {}
     paths = (config.data.path, *(entry.path for entry in config.data.entries))
     # Not a set, whose order differs between processes: each path is one exchange among them.
     for path in dict.fromkeys(filter(None, paths)):
         reader = rollouts.read(path)
-        count = counts.get(path, len(reader.datasets))
-        if count > len(reader.datasets):
-            raise DataError(
-                f"rollout folder {path}: expected the {count} data sets that run {config.location}"
-                f" began with, got {len(reader.datasets)}: restore it, or start the run again with"
-                " --overwrite"
-            )
         # Others may seal meanwhile: what the process that looked first found is there for all.
-        found[path] = rollouts.RolloutReader(path, int(processes.gather_ints(count).min()))
-        if digests.get(path, now := _digest(found[path])) != now:
+        there = int(processes.gather_ints(len(reader.datasets)).min())
+        mark: dict[str, Any] = {"datasets": there}
+        if recorded is not None:
+            mark = require(recorded.get(path), dict, file, path)
+        found[path] = rollouts.RolloutReader(path, min(mark["datasets"], there))
+        now = _digest(found[path])
+        # Earlier versions recorded no digest.
+        if mark["datasets"] > there or mark.get("sha256", now) != now:
             raise DataError(
-                f"rollout folder {path}: expected the data that run {config.location} began with,"
-                " got other data sets of the same number: restore it, or start the run again with"
-                " --overwrite"
+                f"rollout folder {path}: expected the {mark['datasets']} data sets that run"
+                f" {config.location} began with, got others: restore it, or start the run again"
+                " with --overwrite"
             )
     return found
 

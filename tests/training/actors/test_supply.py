@@ -1,7 +1,6 @@
 """What a learner does before a step: sample what is missing, and name what cannot come any more."""
 
 import collections
-import shutil
 import threading
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -10,9 +9,8 @@ import jax.numpy as jnp
 import pytest
 
 from grre_jax import rollouts
-from grre_jax.errors import DataError, UsageError
-from grre_jax.training.actors.supply import Supply, refuse_lost
-from grre_jax.training.config.overrides import override
+from grre_jax.errors import DataError
+from grre_jax.training.actors.supply import Supply
 from grre_jax.training.data.plan import Samples
 from grre_jax.training.data.sources import Source
 from grre_jax.training.runtime.metrics import Stopwatch
@@ -113,32 +111,6 @@ def test_a_checkpoint_waits_for_what_earlier_policies_sample(beside):
     beside.gates[1].set()
     saver.join()
     assert found == [8]
-
-
-def test_a_run_goes_on_if_what_it_lacks_can_be_sampled(store):
-    """Eight steps, which policies 0, 3 and 6 sampled."""
-    for version, positions in ((0, range(12)), (3, range(12, 24)), (6, range(24, 32))):
-        store.seal(version, positions)
-
-    def refuse(*saved, steps=8):
-        shutil.rmtree(store.folder / "checkpoints", ignore_errors=True)
-        for step in saved:
-            (store.folder / "checkpoints" / str(step)).mkdir(parents=True)
-        refuse_lost(override(store.config, [f"--training.steps={steps}"]), 8)
-
-    refuse(0, 8)
-    # It may be extended while its policies are there.
-    for saved in ((0, 6, 8), (0, 4), (0, 5)):
-        refuse(*saved, steps=12)
-    with pytest.raises(UsageError, match="training.steps"):
-        refuse(0, 5, 7, 8, steps=12)
-    # Lost groups of a policy that is gone are named.
-    refuse(0, 7)
-    manifest = store.folder / "rollouts" / "manifest.jsonl"
-    lines = manifest.read_text().splitlines(keepends=True)
-    manifest.write_text("".join(lines[:-1]))
-    with pytest.raises(DataError, match="policy version 6"):
-        refuse(0, 7)
 
 
 @pytest.fixture

@@ -167,8 +167,7 @@ def test_checksums_name_an_array_that_is_not_what_was_stored(state, saved, monke
     folder = saved(2)
     checkpoints = Checkpoints(folder, read_only=True)
     monkeypatch.setattr(integrity, "of", right)
-    others = len(jax.tree.leaves(state.params)) - 1
-    with pytest.raises(DataError, match=rf"params\['embed'\].* {others} more"):
+    with pytest.raises(DataError, match=r"params: .*embed"):
         checkpoints.restore_params(state.params, 2)
     with pytest.raises(DataError, match=r"step 9.*\[2\]"):
         checkpoints.restore_params(state.params, 9)

@@ -4,11 +4,11 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
-from grre_jax.training.data.choose import Chooser, read
+from grre_jax.training.data.choose import Chooser
 from grre_jax.training.data.plan import Regime, Samples, Schedule, refill_position
 from grre_jax.training.data.sources import Source
 
-from ...groups import text_group
+from ...groups import chosen_groups, text_group
 
 
 def seal(folder, version, positions):
@@ -23,7 +23,7 @@ def chooser(folder, schedule, rounds=0, steps=8):
 
 
 def ids(choose, step):
-    return [group.group_id for group in read(choose(step))]
+    return [group.group_id for group in chosen_groups(choose(step))]
 
 
 def ages(choose, step):

@@ -11,10 +11,10 @@ from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import build
 from grre_jax.training.config.overrides import override
-from grre_jax.training.data.choose import Chooser, own_samples, read, stored_streams
+from grre_jax.training.data.choose import Chooser, own_samples, stored_streams
 from grre_jax.training.data.sources import open_folders
 
-from ...groups import text_group
+from ...groups import chosen_groups, text_group
 
 
 def solution(number, **fields):
@@ -46,7 +46,7 @@ def test_a_step_has_each_folders_share_marked_and_of_no_known_age(parts_of):
     parts = parts_of("solutions=0.25:expert,old=0.125")
     choose = stored(parts)
     for step in range(10):
-        groups = read(choose(step))
+        groups = chosen_groups(choose(step))
         solved = [int(group.group_id[:2] == "gs") for group in groups]
         assert len(groups) == 3 and sum(solved) == 2
         for group, expert in zip(groups, solved, strict=True):
@@ -66,7 +66,7 @@ def test_the_rest_of_a_step_comes_from_data_path_or_is_sampled(parts_of, tmp_pat
     groups = [solution(p, position=p, policy_version=[0]) for p in range(6)]
     rollouts.write(tmp_path / "rollouts", groups, writer="explorer", policy_version=0)
     choose = Chooser(own_samples(sampling.config), stored(sampling).stored)
-    assert [g.position for g in read(choose(0))] == [*range(6), -1, -1]
+    assert [g.position for g in chosen_groups(choose(0))] == [*range(6), -1, -1]
     np.testing.assert_array_equal([pick.age for pick in choose(0)], [0] * 6 + [np.nan] * 2)
     assert choose.own.missing(1) == list(range(6, 12))
 
@@ -90,7 +90,7 @@ KEEP = "--data.drop_zero_variance false"
 
 
 def names(choose, steps):
-    return [[group.group_id for group in read(choose(step))] for step in steps]
+    return [[group.group_id for group in chosen_groups(choose(step))] for step in steps]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def names(choose, steps):
 def test_every_step_has_the_same_arrays(parts_of, objective, mix, present):
     limit = "--data.max_staleness 2" if "expert" in mix else ""
     choose = stored(parts_of(mix, objective, f"{KEEP} {limit}"))
-    groups = [group for step in range(8) for group in read(choose(step))]
+    groups = [group for step in range(8) for group in chosen_groups(choose(step))]
     assert {group.behavior_logprobs is not None for group in groups} == present
 
 

@@ -13,9 +13,9 @@ from grre_jax.errors import DataError
 from grre_jax.training import build
 from grre_jax.training.config.overrides import override
 from grre_jax.training.data import sources
-from grre_jax.training.data.choose import Chooser, read, stored_streams
+from grre_jax.training.data.choose import Chooser, stored_streams
 
-from ...groups import played_group, text_group
+from ...groups import chosen_groups, played_group, text_group
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def select(built):
 
 
 def ids(choose, steps):
-    return [group.group_id for step in steps for group in read(choose(step))]
+    return [group.group_id for step in steps for group in chosen_groups(choose(step))]
 
 
 def write(folder, groups, **fields):
