@@ -394,9 +394,6 @@ class Transformer(nnx.Module):
     Attributes:
         num_ids: ids from this one on have no text, and so no probability; None if all ids have.
 
-    Raises:
-        ValueError: `remat` is unknown.
-
     Examples:
         The probabilities of the token that follows each row:
 
@@ -427,8 +424,6 @@ class Transformer(nnx.Module):
         unroll: bool | None = None,
         lora: LoraConfig | None = None,
     ):
-        if remat not in REMAT:
-            raise ValueError(f"remat must be one of {', '.join(REMAT)}, got {remat!r}")
         self.config = config
         self.remat = remat
         self.unroll = unroll
@@ -537,8 +532,6 @@ class Transformer(nnx.Module):
 
         by_layer = None if routes is None else jnp.moveaxis(routes, 2, 0)
         x, router = self._repeat(apply, self.embed_tokens(tokens), by_layer)
-        if router is not None:
-            router = router._replace(chosen=jnp.moveaxis(router.chosen, 0, 2))
         return self.final(x), router
 
     def _repeat(
