@@ -84,11 +84,7 @@ def save_adapter(model: Transformer, path: str | os.PathLike, *, base: str) -> P
     """
     if model.lora is None:
         raise UsageError("the model has no LoRA weights to write apart: write the whole model")
-    if parts := _fused_targets(model.config, model.lora):
-        raise UsageError(
-            f"{model.config.family} has one projection for {', '.join(parts)}, which no adapter in"
-            " PEFT's format has apart: write the whole model"
-        )
+    _check_apart(model.config, model.lora)
     tensors: dict[str, np.ndarray] = {}
     for name in lora.parameter_names(model.config, model.lora):
         for layer, value in enumerate(processes.fetch(getattr(model.layers, name)[...])):
@@ -105,13 +101,17 @@ def save_adapter(model: Transformer, path: str | os.PathLike, *, base: str) -> P
     return Path(path)
 
 
-def _fused_targets(config: ModelConfig, terms: LoraConfig) -> list[str]:
-    """Returns the projections with a term that are parts of a tensor of the family, or of experts,
-    which are such parts in transformers.
+def _check_apart(config: ModelConfig, terms: LoraConfig) -> None:
+    """Raises UsageError if projections with a term are parts of a tensor of the family, or of
+    experts, which are such parts in transformers.
     """
     parts = set(FAMILIES[config.family].names)
     parts |= {"gate_proj", "up_proj", "down_proj"} if config.num_experts else set()
-    return [name for name in terms.targets if name in parts]
+    if parts := parts.intersection(terms.targets):
+        raise UsageError(
+            f"{config.family} has one projection for {', '.join(sorted(parts))}, which no adapter"
+            " in PEFT's format has apart: merge the adapter into the model"
+        )
 
 
 def _tensor_name(parameter: str, layer: int) -> str:
@@ -184,9 +184,10 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
         path: a folder as for `load_adapter_config`.
 
     Raises:
-        UsageError: the model has low-rank terms.
+        UsageError: the model has low-rank terms, or the adapter those of parts of a fused
+            projection.
         DataError: see `load_adapter_config`; or a tensor is missing, unexpected, not finite, or of
-            the wrong shape for the model; or it is of a part of a fused projection.
+            the wrong shape for the model.
     """
     if model.lora is not None:
         raise UsageError(
@@ -194,12 +195,7 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
             " model again"
         )
     weights, config = _read(path)
-    file = Path(path) / ADAPTER_CONFIG
-    if parts := _fused_targets(model.config, config):
-        raise DataError(
-            f"{file}: the base {model.config.family} has one projection for"
-            f" {', '.join(parts)}: use an adapter on others, or merge it with PEFT"
-        )
+    _check_apart(model.config, config)
     names = lora.parameter_names(model.config, config)
     layers = range(model.config.num_layers)
     expected = {}
