@@ -153,7 +153,6 @@ def blocked_attention(
     window: Integer[Array, ""] | int | None = None,
     scale: float,
     softcap: float = 0.0,
-    block: int = 0,
 ) -> Queries:
     """Computes softmax attention with grouped queries; scores and softmax are in float32.
 
@@ -167,13 +166,12 @@ def blocked_attention(
         window: sliding window in positions, an int or traced; None for none.
         scale: factor of the scores.
         softcap: scaled scores x become softcap * tanh(x / softcap); 0 for none.
-        block: queries per block; 0 chooses by the length.
 
     Returns:
         [rows, queries, kv, group, dim], in the dtype of `q`.
     """
-    block = block or (SHORT_BLOCK if q.shape[1] <= 2 * SPANS * SHORT_BLOCK else LONG_BLOCK)
     queries = q.shape[1]
+    block = SHORT_BLOCK if queries <= 2 * SPANS * SHORT_BLOCK else LONG_BLOCK
     keys = k.shape[1]
     window = None if window is None else jnp.asarray(window, jnp.int32)
     spans = tuple(_spans(queries, keys, block, whole))

@@ -73,20 +73,18 @@ def _drawable(
     return jnp.where(start + jnp.arange(logits.shape[1]) < count, logits, NO_LOGIT)
 
 
-def _of_scored(function: Any, scored: Bool[Array, " n"] | None, *arrays: Array) -> Any:
+def _of_scored(function: Any, scored: Bool[Array, " n"], *arrays: Array) -> Any:
     """Applies a function to the tokens that are scored, rounded up to one of TOKEN_SIZES numbers.
 
     Args:
         function: of arrays [m, ...] of tokens; returns a tuple of such arrays, and one array of
             another shape.
-        scored: [n] True for the tokens that count; None if all do.
+        scored: [n] True for the tokens that count.
         arrays: [n, ...] of all tokens.
 
     Returns:
         As `function`, with 0 at the tokens that were left out.
     """
-    if scored is None:
-        return function(*arrays)
     n = scored.shape[0]
     order = jnp.argsort(~scored, stable=True)
     sizes = sorted({-(-n * eighth // TOKEN_SIZES) for eighth in range(1, TOKEN_SIZES + 1)})
@@ -231,16 +229,16 @@ def _whole_width(head: Array, axis: str | None, dtype: Any) -> Array:
     return head if axis is None else jax.lax.all_gather(head, axis, axis=1, tiled=True)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+@partial(jax.custom_vjp, nondiff_argnums=(5, 6, 7))
 def head_logprobs(
     hidden: Float[Array, "n d"],
     head: Float[Array, "v d"],
     targets: Integer[Array, " n"],
     temperature: Float[Array, ""],
+    scored: Bool[Array, " n"],
     block: int = VOCAB_BLOCK,
     softcap: float = 0.0,
     num_ids: int | None = None,
-    scored: Bool[Array, " n"] | None = None,
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Computes the log-probability of each target under softmax(hidden @ head.T / temperature), and
     the entropy of that distribution, both in float32 nats.
@@ -253,20 +251,20 @@ def head_logprobs(
         head: [v, d] output projection.
         targets: [n] token ids in [0, v).
         temperature: positive scalar, traced.
+        scored: [n] True for the tokens whose results are used: those of others are undefined and
+            their cotangents must be 0.
         block: rows of the head per block of logits.
         softcap: logits become softcap * tanh(logits / softcap) before the temperature; 0 for none.
         num_ids: ids from this one on have no probability, and are no targets; None if all have.
-        scored: [n] True for the tokens whose results are used: those of others are undefined and
-            their cotangents must be 0. None for all.
 
     Returns:
         (logprobs [n], entropy [n]). Only the log-probs have a gradient; the cotangent of the
         entropy is ignored.
     """
-    return _forward(hidden, head, targets, temperature, block, softcap, num_ids, scored)[0]
+    return _forward(hidden, head, targets, temperature, scored, block, softcap, num_ids)[0]
 
 
-def _forward(hidden, head, targets, temperature, block, softcap, num_ids, scored=None):
+def _forward(hidden, head, targets, temperature, scored, block, softcap, num_ids):
     mesh = meshes.current()
     tokens, rows = _partition(hidden, head)
     flat = P(tokens[0])
@@ -280,13 +278,13 @@ def _forward(hidden, head, targets, temperature, block, softcap, num_ids, scored
 
     specs = ((flat, flat), flat, P(tokens[0], rows[0]) if keeps else None)
     inputs = (hidden, head, targets, temperature, scored)
-    cuts = (tokens, rows, flat, P(), None if scored is None else flat)
+    cuts = (tokens, rows, flat, P(), flat)
     outputs, normaliser, kept = meshes.mapped(local, cuts, specs)(*inputs)
     return outputs, (*inputs, normaliser, kept)
 
 
 def _backward(block, softcap, num_ids, residuals, cotangents):
-    hidden, head, _, temperature, scored, _, kept = residuals
+    hidden, head, _, temperature, _, _, kept = residuals
     tokens, rows = _partition(hidden, head)
     # The gradient of the head is summed over the devices of other tokens; where its columns are cut
     # along one of these axes, each device gets the sum of its own columns.
@@ -317,7 +315,7 @@ def _backward(block, softcap, num_ids, residuals, cotangents):
 
     flat = P(tokens[0])
     cut = None if kept is None else P(tokens[0], rows[0])
-    specs = (tokens, rows, flat, P(), None if scored is None else flat, flat, cut, flat)
+    specs = (tokens, rows, flat, P(), flat, flat, cut, flat)
     gradients = meshes.mapped(local, specs, (tokens, rows))(*residuals, cotangents[0])
     return *gradients, None, jnp.zeros_like(temperature), None
 
@@ -403,10 +401,10 @@ def token_logprobs(
         model.head_weight(),
         tokens.reshape(-1),
         temperature,
+        scored.reshape(-1),
         VOCAB_BLOCK,
         softcap,
         model.num_ids,
-        scored.reshape(-1),
     )
     logprobs, entropy = (
         jnp.where(scored, x.reshape(rows, length), 0.0) for x in (logprobs, entropy)

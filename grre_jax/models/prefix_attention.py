@@ -17,7 +17,6 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Bool, Float, Integer
 
-from grre_jax.errors import UsageError
 from grre_jax.models.array_types import Keys, Queries
 from grre_jax.models.blocked_attention import (
     ATTENDED,
@@ -30,7 +29,6 @@ from grre_jax.models.blocked_attention import (
 LANES = 128
 KEYS = 512  # the largest block of keys
 SCORES = 512 * 1024  # the most scores of a block, of all heads of a group
-VISITS = 192 * 1024  # the most pairs of blocks: their list lies in 1 MiB of scalar memory
 # The maximum of no scores: above NEVER, so that a hidden key has weight zero, and below any score.
 LOWEST = -1e20
 
@@ -45,7 +43,6 @@ def prefix_attention(
     window: Integer[Array, ""] | int | None = None,
     scale: float,
     softcap: float = 0.0,
-    interpret: bool = False,
 ) -> Queries:
     """Computes softmax attention with grouped queries; scores and softmax are in float32.
 
@@ -58,13 +55,9 @@ def prefix_attention(
         window: sliding window in positions, an int or traced; None for none.
         scale: factor of the scores.
         softcap: scaled scores x become softcap * tanh(x / softcap); 0 for none.
-        interpret: run the kernels in interpretation, on any backend.
 
     Returns:
         [rows, queries, kv, group, dim], in the dtype of `q`.
-
-    Raises:
-        UsageError: so many and so long rows that the list of their blocks exceeds scalar memory.
     """
     window = jnp.iinfo(jnp.int32).max if window is None else window
     prefixes = seen_by.segment_ids if seen_by.prefix_ids is None else seen_by.prefix_ids
@@ -73,14 +66,8 @@ def prefix_attention(
     # Scaled here once, and not the scores of every block; JAX derives the gradient of this.
     queries = (q * scale).astype(q.dtype).transpose(0, 2, 3, 1, 4)
     keys, values = (x.transpose(0, 2, 1, 3) for x in (k, v))
-    sizes = _sizes(queries, keys)
-    if q.shape[0] * (q.shape[1] // sizes[0]) * (k.shape[1] // sizes[1]) > VISITS:
-        raise UsageError(
-            f"{q.shape[0]} rows of {k.shape[1]} tokens on a device are too many for attention on"
-            " TPU: lower training.packs_per_microbatch or training.pack_length"
-        )
     limit = jnp.asarray(window, jnp.int32).reshape(1)
-    out = _attend(queries, keys, values, by, of, limit, softcap, interpret)
+    out = _attend(queries, keys, values, by, of, limit, softcap)
     return out.transpose(0, 3, 1, 2, 4)
 
 
@@ -235,7 +222,7 @@ def _gradient_kernel(
     _visiting(counts, start, visit, finish)
 
 
-def _call(kernel, name, inputs, results, scratch, visible, window, sizes, interpret):
+def _call(kernel, name, inputs, results, scratch, visible, window, sizes):
     """Runs a kernel over rows, key-value heads, blocks and the blocks that each one visits.
 
     Args:
@@ -249,7 +236,6 @@ def _call(kernel, name, inputs, results, scratch, visible, window, sizes, interp
             first result.
         window: [1] length of the sliding window.
         sizes: of a block of queries and of keys.
-        interpret: as of `prefix_attention`.
     """
     by_keys = results[0][0] == "keys"
     rows, outer, inner = visible.shape
@@ -292,16 +278,15 @@ def _call(kernel, name, inputs, results, scratch, visible, window, sizes, interp
                 dimension_semantics=("parallel", "parallel", "parallel", "arbitrary")
             ),
             name=name,
-            interpret=interpret,
         )(*_visits(visible), window, *(x for _, x in inputs))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(6, 7))
-def _attend(q, k, v, by, of, window, softcap, interpret):
-    return _forward(q, k, v, by, of, window, softcap, interpret)[0]
+@partial(jax.custom_vjp, nondiff_argnums=(6,))
+def _attend(q, k, v, by, of, window, softcap):
+    return _forward(q, k, v, by, of, window, softcap)[0]
 
 
-def _forward(q, k, v, by, of, window, softcap, interpret):
+def _forward(q, k, v, by, of, window, softcap):
     sizes = _sizes(q, k)
     shape = jax.ShapeDtypeStruct
     m = q.shape[2] * sizes[0]
@@ -313,13 +298,13 @@ def _forward(q, k, v, by, of, window, softcap, interpret):
     visible = _visible(by, of, window, sizes)
     name = "prefix_attention_fwd"
     kernel = partial(_forward_kernel, softcap=softcap)
-    out, logsum = _call(kernel, name, inputs, results, scratch, visible, window, sizes, interpret)
+    out, logsum = _call(kernel, name, inputs, results, scratch, visible, window, sizes)
     # Without its last axis, which would be stored as a whole tile.
     out, logsum = (checkpoint_name(x, ATTENDED) for x in (out, logsum[..., 0]))
     return out, (q, k, v, by, of, window, out, logsum)
 
 
-def _backward(softcap, interpret, residuals, d_out):
+def _backward(softcap, residuals, d_out):
     q, k, v, by, of, window, out, logsum = residuals
     sizes = _sizes(q, k)
     dim = q.shape[-1]
@@ -333,7 +318,7 @@ def _backward(softcap, interpret, residuals, d_out):
     def gradients(name, products, kind, like, scratch, visible):
         kernel = partial(_gradient_kernel, products=products, softcap=softcap)
         results = [(kind, jax.ShapeDtypeStruct(x.shape, x.dtype)) for x in like]
-        return _call(kernel, name, inputs, results, scratch, visible, window, sizes, interpret)
+        return _call(kernel, name, inputs, results, scratch, visible, window, sizes)
 
     def of_queries(q, k, d_out, weights, d_scores):
         return [_product(d_scores, k, 1, 0)]

@@ -386,8 +386,6 @@ class Transformer(nnx.Module):
         remat: activations of a block that the backward pass recomputes: "none", "projections" (all
             but the large products and the attention), "attention" (all but the attention and its
             inputs), "attended" (all but the output of the attention) or "full".
-        unroll: repeat the block by a Python loop (True), by scan (False), or as suits the backend
-            and the depth (None).
         lora: low-rank terms, whose parameters are then the only ones that are trained; None for
             none. The initial values of the other parameters do not depend on it.
 
@@ -421,12 +419,10 @@ class Transformer(nnx.Module):
         dtype: jnp.dtype = jnp.float32,
         compute_dtype: jnp.dtype | None = None,
         remat: str = "none",
-        unroll: bool | None = None,
         lora: LoraConfig | None = None,
     ):
         self.config = config
         self.remat = remat
-        self.unroll = unroll
         self.compute_dtype = None if compute_dtype is None else jnp.dtype(compute_dtype)
         self.num_ids: int | None = None
         normal = jax.nn.initializers.normal(config.hidden_size**-0.5)
@@ -550,10 +546,7 @@ class Transformer(nnx.Module):
             policy = jax.checkpoint_policies.save_only_these_names(*kept)
             return jax.checkpoint(call, policy=policy)
 
-        unroll = self.unroll
-        if unroll is None:
-            unroll = meshes.platform() == "cpu" and config.num_layers <= UNROLL_LAYERS_ON_CPU
-        if unroll:
+        if meshes.platform() == "cpu" and config.num_layers <= UNROLL_LAYERS_ON_CPU:
             found = []
             for i, layer in enumerate(unstacked(params, config.num_layers)):
                 kinds = (config.slides(i), config.rotates(i))

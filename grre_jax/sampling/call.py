@@ -40,7 +40,7 @@ class SamplerCall:
             recorded.
 
     Raises:
-        ValueError: max_concurrent or cache_dtype is outside its domain.
+        ValueError: max_concurrent is outside its domain.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SamplerCall:
             max_concurrent=max_concurrent,
             max_new_tokens=batch.max_new_tokens,
             prompt_tokens=batch.prompts.shape[1],
-            cache_dtype=weights.cache_dtype(cache_dtype),
+            cache_dtype=cache_dtype or str(weights.dtype),
             routes=routes,
         )
         self.prompt_routes: list[tuple[np.ndarray, jax.Array]] = []

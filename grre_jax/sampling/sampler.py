@@ -95,11 +95,12 @@ def sample(
             empty list begins at the model's beginning-of-text token.
         params: of the distribution of a token. Its numbers are traced, so others compile
             nothing.
-        key: JAX random key.
+        key: JAX random key of the kind "threefry2x32", which is JAX's default.
         group_size: completions per prompt (K).
         prompt_lengths: [prompts] lengths, needed with an array; neither is checked.
         eos_ids: tokens that end a completion; the model's own if None.
-        positions: [prompts] part of the address of each draw; 0, 1, 2, ... if None.
+        positions: [prompts] part of the address of each draw, of which 32 bits count; 0, 1, 2, ...
+            if None.
         attempt: part of the address too: another gives fresh draws of the same prompts.
         max_concurrent: most completions decoded side by side; all if None. Fewer need less memory.
         cache_dtype: "float32" or "bfloat16" for the KV cache; the activations' if None.

@@ -100,7 +100,7 @@ class Play:
 
     def respond(
         self, address: Any, sample: int, turn: int, tokens: list[int]
-    ) -> Future[sampling.Observation | None]:
+    ) -> Future[list[int] | None]:
         """Steps the environment of a trajectory; see `sampling.sample_trajectories`."""
         played = self._played[address.position, sample]
         done = Future()
@@ -120,7 +120,7 @@ class Play:
 
     def _observed(
         self, played: _Played, text: str, ended: bool, reply: Reply | Failure
-    ) -> sampling.Observation | None:
+    ) -> list[int] | None:
         if isinstance(reply, Failure):
             played.failure = reply
             return None
@@ -138,7 +138,7 @@ class Play:
             # It is not over: a later trajectory of the same address would go on in it.
             self.runner.end(played.trace)
             return None
-        return sampling.Observation(tokens)
+        return tokens
 
     def end(self, trajectory: sampling.Trajectory) -> None:
         """Ends the environment of a trajectory that a limit cut, before another begins."""
