@@ -113,7 +113,7 @@ def route(
     return Routing(chosen, likeliest, weights, probabilities)
 
 
-def _is_of(expert: Int[Array, "*tokens"], count: int) -> Bool[Array, "*tokens experts"]:
+def _is_of(expert: Array, count: int) -> Array:
     """Returns which of `count` experts each entry is."""
     return expert[..., None] == jnp.arange(count)
 
@@ -190,7 +190,7 @@ def mixed(
 def _mixed(
     h: Rows,
     chosen: Choice,
-    weights: Float[Array, "tokens k"],
+    weights: Array,
     matrices: Matrices,
     apply: Callable[..., Rows],
     count: int,
@@ -259,9 +259,7 @@ def _block_rows(rows: int, experts: int) -> int:
     return 1 << (least.bit_length() - 1)
 
 
-def _loop(
-    sizes: Int[Array, " experts"], block: int, start: Callable, body: Callable, end: Callable, x
-):
+def _loop(sizes: Array, block: int, start: Callable, body: Callable, end: Callable, x):
     """Goes through the experts that have rows, and through the blocks of each one's rows."""
     firsts = jnp.cumsum(sizes) - sizes
     busy = jnp.argsort(sizes == 0, stable=True)  # those with rows first, in their order

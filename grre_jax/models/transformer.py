@@ -34,19 +34,6 @@ from grre_jax.parallel import mesh as meshes
 # Models up to this depth are unrolled on CPU; beyond it compile time costs more than the loop.
 UNROLL_LAYERS_ON_CPU = 32
 
-# Matrices of a block; gate and up may be joined.
-MATRICES = (
-    "qkv_proj",
-    "o_proj",
-    "gate_proj",
-    "up_proj",
-    "gate_up_proj",
-    "down_proj",
-    "expert_gate_proj",
-    "expert_up_proj",
-    "expert_down_proj",
-)
-
 # Activations of a block that the backward pass keeps besides its input; None keeps all.
 # Routes are kept by all: computed again, they may be rounded to other experts.
 REMAT: dict[str, tuple[str, ...] | None] = {
@@ -177,16 +164,16 @@ class Block(nnx.Module):
         del self.gate_proj, self.up_proj
 
     def _factors(self, projections: tuple[str, ...], dtype: Any) -> dict[str, Factors]:
-        present = [p for p in projections if self.lora is not None and self.lora.has(p)]
         return {
             p: (self._weight(f"{p}_lora_a", dtype), self._weight(f"{p}_lora_b", dtype))
-            for p in present
+            for p in projections
+            if hasattr(self, f"{p}_lora_a")
         }
 
-    def _product(self, h: Float[Array, "n in"], name: str) -> Float[Array, "n out"]:
+    def _product(self, h: Array, name: str) -> Array:
         return product(h, self._weight(name, h.dtype))
 
-    def _project(self, h: Float[Array, "n in"], *projections: str) -> list[Float[Array, "n out"]]:
+    def _project(self, h: Array, *projections: str) -> list[Array]:
         """Applies separate projections ("o"; "gate" and "up"; "down") and their low-rank terms."""
         if projections == ("gate", "up") and hasattr(self, "gate_up_proj"):
             y = self._product(h, "gate_up_proj")
@@ -245,35 +232,6 @@ class Block(nnx.Module):
             y = jnp.concatenate([q, k, y[..., -1:, :]], axis=-2)
         return rotate_groups(y, cos, sin, c.interleaved_rotary)
 
-    def attend(
-        self,
-        q: Queries,
-        k: Keys,
-        v: Keys,
-        visibility: Visibility,
-        slides: Any,
-    ) -> Queries:
-        """Computes the attention of whole rows to themselves.
-
-        Args:
-            q: queries, by key-value group.
-            k: keys.
-            v: values.
-            visibility: masks of the rows.
-            slides: True if this layer has the sliding window; a bool or traced.
-        """
-        c = self.config
-        return attention(
-            q,
-            k,
-            v,
-            visibility,
-            window=c.sliding_window,
-            windowed=slides,
-            scale=c.attention_scale,
-            softcap=c.attention_softcap,
-        )
-
     def finish(
         self,
         x: Stream,
@@ -314,9 +272,7 @@ class Block(nnx.Module):
             return swiglu(gate, up)
         return jax.nn.gelu(gate, approximate=True) * up
 
-    def _experts(
-        self, h: Float[Array, "n width"], routes: Integer[Array, "rows length k"] | None
-    ) -> tuple[Float[Array, "n width"], Routing]:
+    def _experts(self, h: Array, routes: Array | None) -> tuple[Array, Routing]:
         """Computes the mixture of experts."""
         c = self.config
         if routes is not None:
@@ -522,7 +478,7 @@ class Transformer(nnx.Module):
 
         def apply(block: Block, x: Array, slides: Any, rotates: Any, routes: Any) -> Any:
             q, k, v = block.qkv(x, *rotary.tables(slides, rotates))
-            attended = block.attend(q, k, v, visibility, slides)
+            attended = attention(q, k, v, visibility, self.config, slides)
             x, routing = block.finish(x, attended, routes)
             return x, None if routing is None else summed(routing, counted, routes)
 

@@ -1,9 +1,8 @@
 """The prompts of a sampler call, validated and laid out for its programs."""
 
-import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +19,7 @@ ENDS = 32
 INT32 = 2**31
 
 
-@dataclasses.dataclass(frozen=True)
-class PromptBatch:
+class PromptBatch(NamedTuple):
     """Prompts and the completions requested of each, cut into shards along the first axis.
 
     Attributes:
@@ -169,15 +167,12 @@ def pad_prompts(
     length = int(lengths.max(initial=0)) if length is None else length
     padded = np.zeros((len(found), length), np.int32)
     for index, x in enumerate(found):
-        if x.ndim != 1 or x.dtype.kind not in "iu" or not 0 < x.size <= length:
+        sized = x.ndim == 1 and x.dtype.kind in "iu" and 0 < x.size <= length
+        if not (sized and 0 <= x.min() and x.max() < vocab):
             raise ValueError(
-                f"prompts: expected lists of 1 to {length} token ids (an empty one needs a model"
-                f" with bos_token_id), got {prompts[index]!r:.100} as prompt {index}"
-            )
-        if x.min() < 0 or x.max() >= vocab:
-            raise ValueError(
-                f"prompts: expected tokens from 0 to {vocab - 1}, got {x.min()} to {x.max()} in"
-                f" prompt {index}"
+                f"prompts: expected lists of 1 to {length} token ids from 0 to {vocab - 1} (an"
+                " empty one needs a model with bos_token_id), got"
+                f" {prompts[index]!r:.100} as prompt {index}"
             )
         padded[index, : x.size] = x
     if not found:

@@ -22,7 +22,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from grre_jax import random_streams
-from grre_jax.domains import Positive, Record
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
@@ -62,14 +61,13 @@ class Address(NamedTuple):
     attempt: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class Opening:
+class Opening(NamedTuple):
     """A prompt from which trajectories begin.
 
     Attributes:
         address: of their draws.
         prompt: token ids; empty for the model's beginning-of-text token.
-        samples: numbers of the trajectories, as range(K).
+        samples: numbers of the trajectories, as range(K); not empty.
     """
 
     address: Address
@@ -77,17 +75,16 @@ class Opening:
     samples: Sequence[int]
 
 
-@dataclasses.dataclass(frozen=True)
-class Limits(Record):
+class Limits(NamedTuple):
     """Limits of a trajectory; that of a turn is `SamplingParams.max_new_tokens`.
 
-    Args:
-        turns: most turns.
-        tokens: most tokens behind the prompt, observations included.
+    Attributes:
+        turns: most turns, at least 1.
+        tokens: most tokens behind the prompt, observations included; at least 1.
     """
 
-    turns: Positive
-    tokens: Positive
+    turns: int
+    tokens: int
 
 
 class Turn(NamedTuple):
@@ -103,8 +100,7 @@ class Turn(NamedTuple):
     stopped: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Trajectory:
+class Trajectory(NamedTuple):
     """A finished trajectory.
 
     Attributes:
@@ -209,7 +205,7 @@ def sample_trajectories(
     rows = whole("rows", rows, 1)
     slots = SLOTS_PER_ROW * rows if slots is None else whole("slots", slots, rows)
     weights = model if isinstance(model, Weights) else prepared(model)
-    openings = [opening for opening in openings if len(opening.samples)]
+    openings = list(openings)
     if not openings:
         return iter(())
     starts, room = _starts(openings, weights.model.config, prompt_tokens, key)

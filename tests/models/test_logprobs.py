@@ -79,7 +79,7 @@ def test_token_logprobs_are_log_softmax_of_the_logits(small):
     @nnx.jit
     def both(model):
         """By chunks, of all tokens and of the even ones; and by whole logits."""
-        found = token_logprobs(model, tokens, temperature=1.3, with_entropy=True)
+        found = token_logprobs(model, tokens, temperature=1.3, everything=True)[:2]
         some = token_logprobs(model, tokens, temperature=1.3, scored=tokens % 2 == 0)
         expected = of_logits(model.logits(model(tokens))[:, :-1], tokens[:, 1:], 1.3)
         return found, some, [jnp.pad(x, ((0, 0), (1, 0))) for x in expected]

@@ -156,7 +156,6 @@ def test_other_numbers_compile_nothing(draw):
         ({"stop": ("A",)}, "decode"),
         ({"key": 0}, "key"),
         ({"key": jax.random.key(0, impl="rbg")}, "key"),
-        ({"routes": True}, "routes"),
     ],
 )
 def test_errors_name_the_argument(model, change, named):

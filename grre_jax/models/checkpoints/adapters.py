@@ -85,6 +85,15 @@ def save_adapter(model: Transformer, path: str | os.PathLike, *, base: str) -> P
     if model.lora is None:
         raise UsageError("the model has no LoRA weights to write apart: write the whole model")
     _check_apart(model.config, model.lora)
+    alpha = model.lora.alpha
+    values = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": model.lora.rank,
+        "lora_alpha": int(alpha) if alpha == int(alpha) else alpha,
+        "target_modules": list(model.lora.targets),
+    }
     tensors: dict[str, np.ndarray] = {}
     for name in lora.parameter_names(model.config, model.lora):
         for layer, value in enumerate(processes.fetch(getattr(model.layers, name)[...])):
@@ -94,7 +103,7 @@ def save_adapter(model: Transformer, path: str | os.PathLike, *, base: str) -> P
         with new_folder(path) as temporary:
             file = temporary / WEIGHTS_FILE
             safetensors.numpy.save_file(tensors, file, metadata={"format": "pt"})
-            text = json.dumps(_written_config(model.lora, base), indent=2) + "\n"
+            text = json.dumps(values, indent=2) + "\n"
             (temporary / ADAPTER_CONFIG).write_text(text, encoding="utf-8")
 
     processes.on_first(write)
@@ -118,17 +127,6 @@ def _tensor_name(parameter: str, layer: int) -> str:
     projection, _, half = parameter.split("_")
     module = families.tensor_name(f"{projection}_proj", layer).removesuffix(".weight")
     return f"base_model.model.{module}.lora_{half.upper()}.weight"
-
-
-def _written_config(config: LoraConfig, base: str) -> dict[str, Any]:
-    return {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": base,
-        "r": config.rank,
-        "lora_alpha": int(config.alpha) if config.alpha == int(config.alpha) else config.alpha,
-        "target_modules": list(config.targets),
-    }
 
 
 def _read(path: str | os.PathLike) -> tuple[SafetensorsSource, LoraConfig]:

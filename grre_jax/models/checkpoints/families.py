@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax.domains import ConfigError, checked
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import UsageError
 from grre_jax.json_files import Tokens, check, fields_of
 from grre_jax.models.checkpoints import config_fields, rope_fields
 from grre_jax.models.checkpoints.family_table import FAMILIES, Row, model_type
-from grre_jax.models.config import Family, ModelConfig
+from grre_jax.models.config import ModelConfig
 
 # Option of `ModelConfig` -> field of config.json, in all families.
 OPTIONS = {
@@ -69,8 +69,7 @@ IGNORED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
 def is_multimodal(values: dict[str, Any]) -> bool:
     """True if a config.json describes a model of text and images."""
-    named = values.get("architectures")
-    return named == [MULTIMODAL] if named else values.get("model_type") == "gemma3"
+    return values.get("architectures") == [MULTIMODAL]
 
 
 def text_tensor(stored: str) -> str | None:
@@ -112,7 +111,7 @@ def tensor_name(piece: str, layer: int | None = None, config: ModelConfig | None
     return f"model.layers.{layer}.{names[parameter].replace('*', expert)}"
 
 
-def _family(values: dict[str, Any]) -> Family:
+def _family(values: dict[str, Any]) -> str:
     """Returns the family that model_type names, or architectures if it is absent."""
     named, kind = (
         checked(name, annotation, values.get(name))
@@ -131,7 +130,7 @@ def _options(row: Row) -> dict[str, str]:
     return OPTIONS | {"intermediate_size": row.width} | row.options
 
 
-def _resolved(values: dict[str, Any], family: Family) -> Any:
+def _resolved(values: dict[str, Any], family: str) -> Any:
     """Returns the configuration of transformers.
 
     Raises:
@@ -141,7 +140,7 @@ def _resolved(values: dict[str, Any], family: Family) -> Any:
     from transformers import CONFIG_MAPPING
 
     row = FAMILIES[family]
-    kind = CONFIG_MAPPING[model_type(family)]
+    kind: Any = CONFIG_MAPPING[model_type(family)]
     defaults = {field.name: field.default for field in dataclasses.fields(kind)}
     domains = {name: config_fields.DOMAINS.get(name, Any) for name in defaults} | row.fields
     domains |= dict.fromkeys(config_fields.UNDECLARED, Any)
@@ -286,11 +285,8 @@ def config_from_dict(
 
 
 def _check_expressible(config: ModelConfig, values: dict[str, Any], architecture: str) -> None:
-    """Raises UsageError unless the model is read from a config.json as it is."""
-    try:
-        read = dataclasses.asdict(config_from_dict(values))
-    except DataError as error:
-        raise UsageError(f"the model cannot be written as {architecture}: {error}") from error
+    """Raises UsageError or DataError unless the model is read from a config.json as it is."""
+    read = dataclasses.asdict(config_from_dict(values))
     if config.query_scale == config.head_dim:
         read["query_scale"] = config.query_scale
     if not any(config.sliding_layers):
@@ -311,7 +307,7 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
         dtype: of the stored tensors ("float32", "bfloat16", ...).
 
     Raises:
-        UsageError: the architecture of `config.family` cannot express an option.
+        UsageError, DataError: the architecture of `config.family` cannot express an option.
     """
     row = FAMILIES[config.family]
     eos = list(config.eos_ids)

@@ -1,6 +1,6 @@
 """The model families as a table: options, fields of config.json and names of tensors of each.
 
-A family is a row here and a name in `models.config.Family`. What transformers computes decides:
+A family is a row here. What transformers computes decides:
 its class of the family reads the fields, and has the defaults of those that are absent.
 """
 
@@ -8,7 +8,6 @@ import dataclasses
 from typing import Any, Literal
 
 from grre_jax.domains import AboveZero, Count
-from grre_jax.models.config import Family
 
 _SCALINGS = ("linear", "llama3", "yarn")
 _BIASES = {"qkv_bias": "attention_bias", "attention_out_bias": "attention_bias"}
@@ -81,7 +80,7 @@ _GLM = Row(
     names=_GATE_UP,
 )
 
-FAMILIES: dict[Family, Row] = {
+FAMILIES: dict[str, Row] = {
     "llama": Row(
         "LlamaForCausalLM",
         fields={"layer_types": tuple[Literal["full_attention"], ...] | None},
@@ -187,6 +186,6 @@ FAMILIES: dict[Family, Row] = {
 }
 
 
-def model_type(family: Family) -> str:
+def model_type(family: str) -> str:
     """Returns a family's `model_type` in config.json."""
     return FAMILIES[family].model_type or family

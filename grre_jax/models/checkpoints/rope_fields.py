@@ -5,7 +5,7 @@
 import math
 from typing import Any, Literal
 
-from grre_jax.domains import AboveZero, ConfigError, checked
+from grre_jax.domains import AboveZero, checked
 from grre_jax.json_files import check
 from grre_jax.models.config import ModelConfig, RopeScaling
 
@@ -47,12 +47,9 @@ def read(
     given = {name: found[name] for name in names if found.get(name) is not None}
     if ORIGINAL in given:
         given["original_positions"] = given.pop(ORIGINAL)
-    try:
-        if kind == "yarn":
-            given.setdefault("attention_factor", 0.1 * math.log(max(1, found["factor"])) + 1)
-        return found["rope_theta"], RopeScaling(kind, **given)
-    except ConfigError as error:
-        raise error.within(prefix) from error
+    if kind == "yarn":
+        given.setdefault("attention_factor", 0.1 * math.log(max(1, found["factor"])) + 1)
+    return found["rope_theta"], RopeScaling(kind, **given)
 
 
 def write(config: ModelConfig, *, layered: bool, partial: bool = False) -> dict[str, Any]:

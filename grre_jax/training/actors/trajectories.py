@@ -169,8 +169,8 @@ class Play:
                 break
             # No turn follows the last observation, so that it is left out.
             if turn + 1 < len(turns):
-                tokens += observation.tokens
-                mask += [False] * len(observation.tokens)
+                tokens += observation
+                mask += [False] * len(observation)
         else:
             # The turns did not end it, and the demonstration may be made again.
             self.runner.end(played.trace)
