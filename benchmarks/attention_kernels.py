@@ -64,7 +64,7 @@ class Kernels:
             for key, kind in zip(jax.random.split(jax.random.key(0), 4), kinds, strict=True)
         ]
         self._dense = _both_ways(partial(dense, seen=seen, scale=dim**-0.5))
-        own = _both_ways(lambda *x: attention(*x, seen, scale=dim**-0.5))
+        own = _both_ways(lambda *x: attention(*x, seen, config))
         program = own.lower(*self._arrays).as_text()
         self.name = next((name for word, name in NAMES.items() if word in program), "blocks")
         self.own = partial(own, *self._arrays)

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 from grre_jax.domains import ConfigError, Count, NonNegative, Positive, Record, Share
 
-CACHE_DTYPES = ("float32", "bfloat16")  # of keys and values
 DISTRIBUTION = ("temperature", "top_k", "top_p", "min_p")  # what the distribution of a token needs
 
 

@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec as P
 
 from grre_jax.models.array_types import Keys, Queries
 from grre_jax.models.blocked_attention import Visibility, blocked_attention
+from grre_jax.models.config import ModelConfig
 from grre_jax.parallel import mesh as meshes
 
 CUDNN_BLOCK = 1024  # queries whose mask is stored at once
@@ -29,24 +30,19 @@ def attention(
     k: Keys,
     v: Keys,
     visibility: Visibility,
-    *,
-    window: int = 0,
-    windowed: Any = False,
-    scale: float,
-    softcap: float = 0.0,
+    config: ModelConfig,
+    slides: Any = False,
 ) -> Queries:
-    """Computes softmax attention with grouped queries; the softmax is in float32.
+    """Computes the softmax attention of whole rows to themselves; the softmax is in float32.
 
     Args:
         q: [rows, length, kv, group, dim] queries, by key-value group.
         k: [rows, length, kv, dim] keys.
         v: [rows, length, kv, dim] values.
         visibility: [rows, length] arrays that determine which keys a query attends to.
-        window: length of the sliding window in positions; 0 for none.
-        windowed: True if this layer has the window; a bool, or a traced scalar if layers are
+        config: of the model, with its window, the factor of its scores and their cap.
+        slides: True if this layer has the sliding window; a bool, or a traced scalar if layers are
             scanned.
-        scale: factor of the scores.
-        softcap: scaled scores x become softcap * tanh(x / softcap); 0 for none.
 
     Returns:
         [rows, length, kv, group, dim], in the dtype of `q`.
@@ -61,11 +57,11 @@ def attention(
     specs = (heads, keys, keys, tokens, P(tokens[0], None))
     inputs = (q, k, v, visibility, visibility)
     whole = mesh is None or mesh.shape["sequence"] == 1
-    call = functools.partial(_local, whole=whole, window=window, scale=scale, softcap=softcap)
+    call = functools.partial(_local, whole=whole, config=config)
     # As an argument a bool would be traced, and layers without a window would compute one.
-    if isinstance(windowed, bool):
-        return meshes.mapped(functools.partial(call, windowed=windowed), specs, heads)(*inputs)
-    return meshes.mapped(call, (*specs, P()), heads)(*inputs, windowed)
+    if isinstance(slides, bool):
+        return meshes.mapped(functools.partial(call, slides=slides), specs, heads)(*inputs)
+    return meshes.mapped(call, (*specs, P()), heads)(*inputs, slides)
 
 
 def _local(
@@ -74,20 +70,21 @@ def _local(
     v,
     seen_by: Visibility,
     seen: Visibility,
-    windowed: Any,
+    slides: Any,
     *,
     whole: bool,
-    window,
-    scale,
-    softcap,
+    config: ModelConfig,
 ):
     """Computes one device's attention; `whole` if its queries are those of the whole row."""
     platform = meshes.platform()
     limit = None
-    if windowed is not False and window:
+    window = config.sliding_window
+    if slides is not False and window:
         # A traced flag cannot leave the window out: layers without one have one that hides nothing.
         never = jnp.iinfo(jnp.int32).max
-        limit = window if windowed is True else jnp.where(windowed, window, never)
+        limit = window if slides is True else jnp.where(slides, window, never)
+    scale = config.attention_scale
+    softcap = config.attention_softcap
     options = {"window": limit, "scale": scale, "softcap": softcap}
     if platform == "tpu":
         # Imported here: Pallas takes a third of a second.

@@ -9,9 +9,8 @@ use it, and every backend whose own kernel does not support a mask.
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,9 +31,7 @@ ATTENDED = "attended"  # the checkpoint_name of the output of attention
 NEVER = -1e30
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Visibility:
+class Visibility(NamedTuple):
     """Masks of packed rows, as [rows, length] arrays.
 
     A token attends to the earlier columns of its own segment and of its prefix segment. A prompt's
@@ -88,8 +85,7 @@ class Visibility:
         return visible
 
 
-@dataclasses.dataclass(frozen=True)
-class _Span:
+class _Span(NamedTuple):
     """`blocks` blocks of `size` queries from column `start`, whose keys are columns 0 to `keys`."""
 
     start: int
@@ -114,13 +110,15 @@ def _spans(queries: int, keys: int, block: int, whole: bool) -> list[_Span]:
 
 
 def _scores(
-    q: Float[Array, "rows kv m dim"],
-    k: Float[Array, "rows kv keys dim"],
-    mask: Bool[Array, "rows 1 m keys"],
+    q: Array,
+    k: Array,
+    mask: Array,
     scale: float,
     softcap: float,
-) -> Float[Array, "rows kv m keys"]:
-    """Computes masked scores in float32."""
+) -> Array:
+    """Computes masked float32 scores, [rows, kv, m, keys], of queries [rows, kv, m, dim] and keys
+    [rows, kv, keys, dim], m of a block of all heads of a group.
+    """
     scores = jnp.einsum("bnmd,bnkd->bnmk", q, k, preferred_element_type=jnp.float32) * scale
     return jnp.where(mask, capped(scores, softcap), NEVER)
 
@@ -153,7 +151,6 @@ def blocked_attention(
     window: Integer[Array, ""] | int | None = None,
     scale: float,
     softcap: float = 0.0,
-    block: int = 0,
 ) -> Queries:
     """Computes softmax attention with grouped queries; scores and softmax are in float32.
 
@@ -167,13 +164,12 @@ def blocked_attention(
         window: sliding window in positions, an int or traced; None for none.
         scale: factor of the scores.
         softcap: scaled scores x become softcap * tanh(x / softcap); 0 for none.
-        block: queries per block; 0 chooses by the length.
 
     Returns:
         [rows, queries, kv, group, dim], in the dtype of `q`.
     """
-    block = block or (SHORT_BLOCK if q.shape[1] <= 2 * SPANS * SHORT_BLOCK else LONG_BLOCK)
     queries = q.shape[1]
+    block = SHORT_BLOCK if queries <= 2 * SPANS * SHORT_BLOCK else LONG_BLOCK
     keys = k.shape[1]
     window = None if window is None else jnp.asarray(window, jnp.int32)
     spans = tuple(_spans(queries, keys, block, whole))
@@ -186,38 +182,35 @@ def blocked_attention(
     return _attend(q, k, v, seen_by, seen, window, spans, scale, softcap)[:, :queries]
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(6, 7, 8))
-def _attend(q, k, v, seen_by, seen, window, spans, scale, softcap):
-    return _forward(q, k, v, seen_by, seen, window, spans, scale, softcap)[0]
-
-
-def _heads_first(x: Float[Array, "rows length kv *rest"]) -> Float[Array, "rows kv length *rest"]:
+def _heads_first(x: Array) -> Array:
+    """Returns [rows, length, kv, ...] as [rows, kv, length, ...]."""
     return jnp.moveaxis(x, 1, 2)
 
 
-def _block_queries(x: Queries, start: Any, size: int) -> Float[Array, "rows kv m dim"]:
-    """Returns the queries of a block, one product per key-value head instead of one per head."""
+def _block_queries(x: Queries, start: Any, size: int) -> Array:
+    """Returns the queries of a block, [rows, kv, group * size, dim]: one product per key-value head
+    instead of one per head.
+    """
     x = jax.lax.dynamic_slice_in_dim(x, start, size, axis=1)
     rows, _, kv, group, dim = x.shape
     # Group by group, the block's queries in each: `_mask` is tiled in this order.
     return x.transpose(0, 2, 3, 1, 4).reshape(rows, kv, group * size, dim)
 
 
-def _ungroup(
-    x: Float[Array, "rows kv m dim"], group: int
-) -> Float[Array, "rows block kv group dim"]:
+def _ungroup(x: Array, group: int) -> Array:
+    """Returns what `_block_queries` laid out as [rows, size, kv, group, dim]."""
     rows, kv, m, dim = x.shape
     return x.reshape(rows, kv, group, m // group, dim).transpose(0, 3, 1, 2, 4)
 
 
 def _mask(
     seen_by: Visibility, seen: Visibility, start: Any, span: _Span, window: Any, group: int
-) -> Bool[Array, "rows 1 m keys"]:
+) -> Array:
     mask = seen.part(0, span.keys).mask(seen_by.part(start, span.size), window)
     return jnp.tile(mask, (1, group, 1))[:, None]
 
 
-def _starts(span: _Span) -> Integer[Array, " blocks"]:
+def _starts(span: _Span) -> Array:
     return span.start + span.size * jnp.arange(span.blocks, dtype=jnp.int32)
 
 
@@ -305,4 +298,5 @@ def _backward(spans, scale, softcap, residuals, d_out):
     return d_q, d_k, d_v, None, None, None
 
 
+_attend = jax.custom_vjp(lambda *args: _forward(*args)[0], nondiff_argnums=(6, 7, 8))
 _attend.defvjp(_forward, _backward)

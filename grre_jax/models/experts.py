@@ -57,7 +57,6 @@ class Router(NamedTuple):
     """What the routers of all layers did with the tokens of some rows.
 
     Attributes:
-        chosen: [rows, length, layers, k] the experts of each token.
         load: [layers, experts] tokens that chose each expert, padding left out.
         probability: [layers, experts] sums of their probabilities; with a gradient.
         replayed: [layers] tokens whose experts were replayed.
@@ -65,7 +64,6 @@ class Router(NamedTuple):
             have chosen.
     """
 
-    chosen: Int[Array, "rows length layers k"]
     load: Float[Array, "layers experts"]
     probability: Float[Array, "layers experts"]
     replayed: Float[Array, " layers"]
@@ -115,7 +113,7 @@ def route(
     return Routing(chosen, likeliest, weights, probabilities)
 
 
-def _is_of(expert: Int[Array, "*tokens"], count: int) -> Bool[Array, "*tokens experts"]:
+def _is_of(expert: Array, count: int) -> Array:
     """Returns which of `count` experts each entry is."""
     return expert[..., None] == jnp.arange(count)
 
@@ -132,18 +130,17 @@ def summed(
         counted: tokens that are not padding.
         routes: experts that were replayed.
     """
-    chosen = routing.chosen.reshape(*counted.shape, -1)
     weights = counted.reshape(-1, 1).astype(jnp.float32)
     counts = _is_of(routing.chosen, routing.probabilities.shape[1]).sum(axis=1)
     load = (counts * weights).sum(0)
     probability = (routing.probabilities * weights).sum(0)
     if routes is None:
-        return Router(chosen, load, probability, jnp.zeros(()), jnp.zeros(()))
+        return Router(load, probability, jnp.zeros(()), jnp.zeros(()))
     recorded = (routes[..., 0] != UNKNOWN) & counted
-    likeliest = routing.likeliest.reshape(chosen.shape)
+    likeliest = routing.likeliest.reshape(routes.shape)
     absent = ~(routes[..., :, None] == likeliest[..., None, :]).any(-1)
     differing = jnp.where(recorded, absent.mean(-1), 0).sum()
-    return Router(chosen, load, probability, recorded.sum().astype(jnp.float32), differing)
+    return Router(load, probability, recorded.sum().astype(jnp.float32), differing)
 
 
 def mixed(
@@ -193,7 +190,7 @@ def mixed(
 def _mixed(
     h: Rows,
     chosen: Choice,
-    weights: Float[Array, "tokens k"],
+    weights: Array,
     matrices: Matrices,
     apply: Callable[..., Rows],
     count: int,
@@ -262,9 +259,7 @@ def _block_rows(rows: int, experts: int) -> int:
     return 1 << (least.bit_length() - 1)
 
 
-def _loop(
-    sizes: Int[Array, " experts"], block: int, start: Callable, body: Callable, end: Callable, x
-):
+def _loop(sizes: Array, block: int, start: Callable, body: Callable, end: Callable, x):
     """Goes through the experts that have rows, and through the blocks of each one's rows."""
     firsts = jnp.cumsum(sizes) - sizes
     busy = jnp.argsort(sizes == 0, stable=True)  # those with rows first, in their order

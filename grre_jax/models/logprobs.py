@@ -27,16 +27,15 @@ TOKEN_SIZES = 8  # numbers of tokens that the head is compiled for, evenly space
 NO_LOGIT = -1e30
 
 
-def _block_logits(
-    hidden: Float[Array, "n d"], weight: Float[Array, "b d"], softcap: float
-) -> Float[Array, "n b"]:
+def _block_logits(hidden: Array, weight: Array, softcap: float) -> Array:
+    """Returns the logits [n, b] of some rows of the head."""
     logits = jnp.matmul(
         hidden, transposed(weight.astype(hidden.dtype)), preferred_element_type=jnp.float32
     )
     return capped(logits, softcap)
 
 
-def _blocks(size: int, block: int) -> tuple[Integer[Array, " k"], Integer[Array, " k"]]:
+def _blocks(size: int, block: int) -> tuple[Array, Array]:
     """Returns the first row of each block, and the number of its rows that earlier blocks have too
     (the last block ends with the head).
     """
@@ -46,11 +45,12 @@ def _blocks(size: int, block: int) -> tuple[Integer[Array, " k"], Integer[Array,
 
 
 def _pick(
-    logits: Float[Array, "n b"],
-    targets: Integer[Array, " n"],
-    start: Integer[Array, ""] | int,
-    seen: Integer[Array, ""] | int,
-) -> Float[Array, " n"]:
+    logits: Array,
+    targets: Array,
+    start: Array | int,
+    seen: Array | int,
+) -> Array:
+    """Returns the logits [n] of the targets among the rows from `start + seen` on, else 0."""
     local = targets - start
     inside = (local >= seen) & (local < logits.shape[1])
     index = jnp.clip(local, 0, logits.shape[1] - 1)[:, None]
@@ -63,30 +63,28 @@ def _local_ids(ids: Any, rows: int, axis: str | None) -> Any:
 
 
 def _drawable(
-    logits: Float[Array, "n b"],
-    start: Integer[Array, ""] | int,
-    count: Integer[Array, ""] | int | None,
-) -> Float[Array, "n b"]:
+    logits: Array,
+    start: Array | int,
+    count: Array | int | None,
+) -> Array:
     """Returns logits of the rows from `start` on, NO_LOGIT from row `count` on if it is given."""
     if count is None:
         return logits
     return jnp.where(start + jnp.arange(logits.shape[1]) < count, logits, NO_LOGIT)
 
 
-def _of_scored(function: Any, scored: Bool[Array, " n"] | None, *arrays: Array) -> Any:
+def _of_scored(function: Any, scored: Array, *arrays: Array) -> Any:
     """Applies a function to the tokens that are scored, rounded up to one of TOKEN_SIZES numbers.
 
     Args:
         function: of arrays [m, ...] of tokens; returns a tuple of such arrays, and one array of
             another shape.
-        scored: [n] True for the tokens that count; None if all do.
+        scored: [n] True for the tokens that count.
         arrays: [n, ...] of all tokens.
 
     Returns:
         As `function`, with 0 at the tokens that were left out.
     """
-    if scored is None:
-        return function(*arrays)
     n = scored.shape[0]
     order = jnp.argsort(~scored, stable=True)
     sizes = sorted({-(-n * eighth // TOKEN_SIZES) for eighth in range(1, TOKEN_SIZES + 1)})
@@ -102,7 +100,7 @@ def _of_scored(function: Any, scored: Bool[Array, " n"] | None, *arrays: Array) 
     return jax.lax.switch(which, [partial(of_first, size) for size in sizes])
 
 
-def _local_forward(hidden, head, targets, temperature, scored, block, softcap, num_ids, axis):
+def _local_forward(block, softcap, num_ids, axis, hidden, head, targets, temperature, scored):
     """Returns ((log-probs, entropy), normaliser, probabilities or None) of this device's tokens.
 
     They are over all rows of the head, but the probabilities over this device's rows, and only if
@@ -162,7 +160,7 @@ def _local_forward(hidden, head, targets, temperature, scored, block, softcap, n
 
 
 def _local_backward(
-    hidden, head, targets, temperature, scored, normaliser, kept, g, block, softcap, num_ids, axis
+    block, softcap, num_ids, axis, hidden, head, targets, temperature, scored, normaliser, kept, g
 ):
     """Returns the gradients of this device's hidden states (float32, over its own rows of the head
     only) and of its rows of the head.
@@ -231,16 +229,16 @@ def _whole_width(head: Array, axis: str | None, dtype: Any) -> Array:
     return head if axis is None else jax.lax.all_gather(head, axis, axis=1, tiled=True)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+@partial(jax.custom_vjp, nondiff_argnums=(5, 6, 7))
 def head_logprobs(
     hidden: Float[Array, "n d"],
     head: Float[Array, "v d"],
     targets: Integer[Array, " n"],
     temperature: Float[Array, ""],
+    scored: Bool[Array, " n"],
     block: int = VOCAB_BLOCK,
     softcap: float = 0.0,
     num_ids: int | None = None,
-    scored: Bool[Array, " n"] | None = None,
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Computes the log-probability of each target under softmax(hidden @ head.T / temperature), and
     the entropy of that distribution, both in float32 nats.
@@ -253,61 +251,46 @@ def head_logprobs(
         head: [v, d] output projection.
         targets: [n] token ids in [0, v).
         temperature: positive scalar, traced.
+        scored: [n] True for the tokens whose results are used: those of others are undefined and
+            their cotangents must be 0.
         block: rows of the head per block of logits.
         softcap: logits become softcap * tanh(logits / softcap) before the temperature; 0 for none.
         num_ids: ids from this one on have no probability, and are no targets; None if all have.
-        scored: [n] True for the tokens whose results are used: those of others are undefined and
-            their cotangents must be 0. None for all.
 
     Returns:
         (logprobs [n], entropy [n]). Only the log-probs have a gradient; the cotangent of the
         entropy is ignored.
     """
-    return _forward(hidden, head, targets, temperature, block, softcap, num_ids, scored)[0]
+    return _forward(hidden, head, targets, temperature, scored, block, softcap, num_ids)[0]
 
 
-def _forward(hidden, head, targets, temperature, block, softcap, num_ids, scored=None):
+def _forward(hidden, head, targets, temperature, scored, block, softcap, num_ids):
     mesh = meshes.current()
     tokens, rows = _partition(hidden, head)
     flat = P(tokens[0])
     keeps = not softcap and head.shape[0] // (mesh.shape[rows[0]] if rows[0] else 1) <= block
 
-    def local(hidden, head, targets, temperature, scored):
+    def local(hidden, head, *given):
         head = _whole_width(head, rows[1], hidden.dtype)
-        return _local_forward(
-            hidden, head, targets, temperature, scored, block, softcap, num_ids, rows[0]
-        )
+        return _local_forward(block, softcap, num_ids, rows[0], hidden, head, *given)
 
     specs = ((flat, flat), flat, P(tokens[0], rows[0]) if keeps else None)
     inputs = (hidden, head, targets, temperature, scored)
-    cuts = (tokens, rows, flat, P(), None if scored is None else flat)
+    cuts = (tokens, rows, flat, P(), flat)
     outputs, normaliser, kept = meshes.mapped(local, cuts, specs)(*inputs)
     return outputs, (*inputs, normaliser, kept)
 
 
 def _backward(block, softcap, num_ids, residuals, cotangents):
-    hidden, head, _, temperature, scored, _, kept = residuals
+    hidden, head, _, temperature, _, _, kept = residuals
     tokens, rows = _partition(hidden, head)
     # The gradient of the head is summed over the devices of other tokens; where its columns are cut
     # along one of these axes, each device gets the sum of its own columns.
     others = tuple(axis for axis in tokens[0] or () if axis != rows[1])
 
-    def local(hidden, head, targets, temperature, scored, normaliser, kept, g):
+    def local(hidden, head, *given):
         whole = _whole_width(head, rows[1], hidden.dtype)
-        d_hidden, d_head = _local_backward(
-            hidden,
-            whole,
-            targets,
-            temperature,
-            scored,
-            normaliser,
-            kept,
-            g,
-            block,
-            softcap,
-            num_ids,
-            rows[0],
-        )
+        d_hidden, d_head = _local_backward(block, softcap, num_ids, rows[0], hidden, whole, *given)
         if rows[0] is not None:
             # Each device has the part of its own rows of the head, still in float32.
             d_hidden = jax.lax.psum(d_hidden, rows[0])
@@ -317,7 +300,7 @@ def _backward(block, softcap, num_ids, residuals, cotangents):
 
     flat = P(tokens[0])
     cut = None if kept is None else P(tokens[0], rows[0])
-    specs = (tokens, rows, flat, P(), None if scored is None else flat, flat, cut, flat)
+    specs = (tokens, rows, flat, P(), flat, flat, cut, flat)
     gradients = meshes.mapped(local, specs, (tokens, rows))(*residuals, cotangents[0])
     return *gradients, None, jnp.zeros_like(temperature), None
 
@@ -344,10 +327,9 @@ def token_logprobs(
     prefix_ids: Ids | None = None,
     sources: Ids | None = None,
     temperature: Float[Array, ""] | float = 1.0,
-    with_entropy: bool = False,
     scored: Bool[Array, "rows length"] | None = None,
     routes: Routes | None = None,
-    with_router: bool = False,
+    everything: bool = False,
 ) -> Any:
     """Computes the log-probability of every token given the preceding ones, in float32 nats.
 
@@ -361,16 +343,16 @@ def token_logprobs(
             if None, the prompt's last column for the first token of a completion that shares its
             prompt.
         temperature: divisor of the logits; positive, traced.
-        with_entropy: also return the entropy of the distribution that each token was drawn from.
         scored: [rows, length] True for the tokens to score; None for all. The fewer, the less it
             costs.
         routes: [rows, length, layers, k]; see `Transformer.forward`.
-        with_router: also return what the routers did, as `Transformer.forward`.
+        everything: also return the entropy of the distribution that each token was drawn from, and
+            what the routers did, as `Transformer.forward`.
 
     Returns:
-        [rows, length] log-probs, or a tuple of these, the entropies if `with_entropy`, and the
-        routing if `with_router`. Log-probs and entropies are 0 for tokens that are not scored, for
-        the first column, and for any other token whose source is its own column.
+        [rows, length] log-probs, or a tuple of these, the entropies and the routing if
+        `everything`. Log-probs and entropies are 0 for tokens that are not scored, for the first
+        column, and for any other token whose source is its own column.
 
     Examples:
         Log-probs of two completions, each behind a prompt of two tokens:
@@ -403,13 +385,12 @@ def token_logprobs(
         model.head_weight(),
         tokens.reshape(-1),
         temperature,
+        scored.reshape(-1),
         VOCAB_BLOCK,
         softcap,
         model.num_ids,
-        scored.reshape(-1),
     )
     logprobs, entropy = (
         jnp.where(scored, x.reshape(rows, length), 0.0) for x in (logprobs, entropy)
     )
-    results = (logprobs, *(entropy,) * with_entropy, *(router,) * with_router)
-    return results if len(results) > 1 else logprobs
+    return (logprobs, entropy, router) if everything else logprobs

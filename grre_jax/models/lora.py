@@ -61,10 +61,6 @@ class LoraConfig(Record):
         """Factor of A @ B."""
         return self.alpha / self.rank
 
-    def has(self, projection: str) -> bool:
-        """True if the projection ("q", "gate", ...) has a term."""
-        return f"{projection}_proj" in self.targets
-
 
 def sizes(config: ModelConfig, projection: str) -> tuple[int, int]:
     """Returns the (in, out) features of a projection ("q", "gate", ...)."""

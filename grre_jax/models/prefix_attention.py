@@ -15,9 +15,8 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jaxtyping import Array, Bool, Float, Integer
+from jaxtyping import Array, Integer
 
-from grre_jax.errors import UsageError
 from grre_jax.models.array_types import Keys, Queries
 from grre_jax.models.blocked_attention import (
     ATTENDED,
@@ -30,7 +29,6 @@ from grre_jax.models.blocked_attention import (
 LANES = 128
 KEYS = 512  # the largest block of keys
 SCORES = 512 * 1024  # the most scores of a block, of all heads of a group
-VISITS = 192 * 1024  # the most pairs of blocks: their list lies in 1 MiB of scalar memory
 # The maximum of no scores: above NEVER, so that a hidden key has weight zero, and below any score.
 LOWEST = -1e20
 
@@ -45,7 +43,6 @@ def prefix_attention(
     window: Integer[Array, ""] | int | None = None,
     scale: float,
     softcap: float = 0.0,
-    interpret: bool = False,
 ) -> Queries:
     """Computes softmax attention with grouped queries; scores and softmax are in float32.
 
@@ -58,13 +55,9 @@ def prefix_attention(
         window: sliding window in positions, an int or traced; None for none.
         scale: factor of the scores.
         softcap: scaled scores x become softcap * tanh(x / softcap); 0 for none.
-        interpret: run the kernels in interpretation, on any backend.
 
     Returns:
         [rows, queries, kv, group, dim], in the dtype of `q`.
-
-    Raises:
-        UsageError: so many and so long rows that the list of their blocks exceeds scalar memory.
     """
     window = jnp.iinfo(jnp.int32).max if window is None else window
     prefixes = seen_by.segment_ids if seen_by.prefix_ids is None else seen_by.prefix_ids
@@ -73,14 +66,8 @@ def prefix_attention(
     # Scaled here once, and not the scores of every block; JAX derives the gradient of this.
     queries = (q * scale).astype(q.dtype).transpose(0, 2, 3, 1, 4)
     keys, values = (x.transpose(0, 2, 1, 3) for x in (k, v))
-    sizes = _sizes(queries, keys)
-    if q.shape[0] * (q.shape[1] // sizes[0]) * (k.shape[1] // sizes[1]) > VISITS:
-        raise UsageError(
-            f"{q.shape[0]} rows of {k.shape[1]} tokens on a device are too many for attention on"
-            " TPU: lower training.packs_per_microbatch or training.pack_length"
-        )
     limit = jnp.asarray(window, jnp.int32).reshape(1)
-    out = _attend(queries, keys, values, by, of, limit, softcap, interpret)
+    out = _attend(queries, keys, values, by, of, limit, softcap)
     return out.transpose(0, 3, 1, 2, 4)
 
 
@@ -89,29 +76,35 @@ def _block(length: int, most: int) -> int:
     return max(b for b in range(LANES, max(most, LANES) + 1, LANES) if length % b == 0)
 
 
-def _sizes(q: Float[Array, "rows kv group queries dim"], k: Array) -> tuple[int, int]:
+def _sizes(q: Array, k: Array) -> tuple[int, int]:
     keys = _block(k.shape[2], KEYS)
     return _block(q.shape[3], min(KEYS, SCORES // (keys * q.shape[2]))), keys
 
 
 def _visible(
-    by: Integer[Array, "rows queries 4"],
-    of: Integer[Array, "rows 3 keys"],
-    window: Integer[Array, "1"],
+    by: Array,
+    of: Array,
+    window: Array,
     sizes: tuple[int, int],
-) -> Bool[Array, "rows i j"]:
-    """Computes which blocks of keys may hold one that a query of each block attends to, by the
-    least and largest ids of the blocks.
+) -> Array:
+    """Computes which blocks of keys may hold one that a query of each block attends to, [rows, i,
+    j], by the least and largest ids of the blocks.
+
+    Args:
+        by: [rows, queries, 4] segment, prefix, column and position of each query.
+        of: [rows, 3, keys] segment, column and position of each key.
+        window: [1].
+        sizes: of a block of queries and of keys.
     """
 
-    def bounds(x: Integer[Array, "rows length"], size: int) -> tuple[Array, Array]:
+    def bounds(x: Array, size: int) -> tuple[Array, Array]:
         blocks = x.reshape(x.shape[0], -1, size)
         return blocks.min(-1), blocks.max(-1)
 
     segment, prefix, column, position = (bounds(by[..., n], sizes[0]) for n in range(4))
     key_segment, key_column, key_position = (bounds(of[:, n], sizes[1]) for n in range(3))
 
-    def meet(a: tuple[Array, Array], b: tuple[Array, Array]) -> Bool[Array, "rows i j"]:
+    def meet(a: tuple[Array, Array], b: tuple[Array, Array]) -> Array:
         return (a[0][:, :, None] <= b[1][:, None]) & (a[1][:, :, None] >= b[0][:, None])
 
     # Bounds may let a block be visited in vain, but never leave one out.
@@ -120,7 +113,7 @@ def _visible(
     return (meet(segment, key_segment) | meet(prefix, key_segment)) & near
 
 
-def _visits(visible: Bool[Array, "rows i j"]) -> tuple[Integer[Array, " n"], Integer[Array, " m"]]:
+def _visits(visible: Array) -> tuple[Array, Array]:
     """Returns the visible j of each i first, in order, the last one repeated; and their number."""
     count = visible.sum(-1, dtype=jnp.int32)
     order = jnp.argsort(~visible, axis=-1, stable=True).astype(jnp.int32)
@@ -129,7 +122,7 @@ def _visits(visible: Bool[Array, "rows i j"]) -> tuple[Integer[Array, " n"], Int
     return jnp.take_along_axis(order, at, axis=-1).reshape(-1), count.reshape(-1)
 
 
-def _product(a: Array, b: Array, axis: int, other: int) -> Float[Array, "m n"]:
+def _product(a: Array, b: Array, axis: int, other: int) -> Array:
     """Contracts an axis of each of two matrices, in float32."""
     return jax.lax.dot_general(
         a, b, (((axis,), (other,)), ((), ())), preferred_element_type=jnp.float32
@@ -137,14 +130,16 @@ def _product(a: Array, b: Array, axis: int, other: int) -> Float[Array, "m n"]:
 
 
 def _masked(
-    q: Float[Array, "m dim"],
-    k: Float[Array, "keys dim"],
-    by: Integer[Array, "block 4"],
-    of: Integer[Array, "3 keys"],
-    window: Integer[Array, ""],
+    q: Array,
+    k: Array,
+    by: Array,
+    of: Array,
+    window: Array,
     softcap: float,
-) -> Float[Array, "m keys"]:
-    """Computes the masked scores of a block."""
+) -> Array:
+    """Computes the masked scores of a block, [m, keys]; `by` and `of` are its part of those of
+    `_visible`.
+    """
     scores = capped(_product(q, k, 1, 1), softcap)
     segment, prefix, column, position = (by[:, n : n + 1] for n in range(4))
     mask = (segment == of[:1]) | (prefix == of[:1])
@@ -153,11 +148,12 @@ def _masked(
     return jnp.where(mask[None], grouped, NEVER).reshape(scores.shape)
 
 
-def _flat(x: Float[Array, "group block dim"]) -> Float[Array, "m dim"]:
+def _flat(x: Array) -> Array:
+    """Returns [group, block, dim] as [m, dim]."""
     return x.reshape(-1, x.shape[-1])
 
 
-def _wide(x: Float[Array, "m lanes"], width: int) -> Float[Array, "m width"]:
+def _wide(x: Array, width: int) -> Array:
     """Returns as many columns of an array whose columns are equal."""
     return jnp.tile(x, (1, -(-width // LANES)))[:, :width]
 
@@ -235,7 +231,7 @@ def _gradient_kernel(
     _visiting(counts, start, visit, finish)
 
 
-def _call(kernel, name, inputs, results, scratch, visible, window, sizes, interpret):
+def _call(kernel, name, inputs, results, scratch, visible, window, sizes):
     """Runs a kernel over rows, key-value heads, blocks and the blocks that each one visits.
 
     Args:
@@ -249,7 +245,6 @@ def _call(kernel, name, inputs, results, scratch, visible, window, sizes, interp
             first result.
         window: [1] length of the sliding window.
         sizes: of a block of queries and of keys.
-        interpret: as of `prefix_attention`.
     """
     by_keys = results[0][0] == "keys"
     rows, outer, inner = visible.shape
@@ -292,16 +287,10 @@ def _call(kernel, name, inputs, results, scratch, visible, window, sizes, interp
                 dimension_semantics=("parallel", "parallel", "parallel", "arbitrary")
             ),
             name=name,
-            interpret=interpret,
         )(*_visits(visible), window, *(x for _, x in inputs))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(6, 7))
-def _attend(q, k, v, by, of, window, softcap, interpret):
-    return _forward(q, k, v, by, of, window, softcap, interpret)[0]
-
-
-def _forward(q, k, v, by, of, window, softcap, interpret):
+def _forward(q, k, v, by, of, window, softcap):
     sizes = _sizes(q, k)
     shape = jax.ShapeDtypeStruct
     m = q.shape[2] * sizes[0]
@@ -313,13 +302,13 @@ def _forward(q, k, v, by, of, window, softcap, interpret):
     visible = _visible(by, of, window, sizes)
     name = "prefix_attention_fwd"
     kernel = partial(_forward_kernel, softcap=softcap)
-    out, logsum = _call(kernel, name, inputs, results, scratch, visible, window, sizes, interpret)
+    out, logsum = _call(kernel, name, inputs, results, scratch, visible, window, sizes)
     # Without its last axis, which would be stored as a whole tile.
     out, logsum = (checkpoint_name(x, ATTENDED) for x in (out, logsum[..., 0]))
     return out, (q, k, v, by, of, window, out, logsum)
 
 
-def _backward(softcap, interpret, residuals, d_out):
+def _backward(softcap, residuals, d_out):
     q, k, v, by, of, window, out, logsum = residuals
     sizes = _sizes(q, k)
     dim = q.shape[-1]
@@ -333,7 +322,7 @@ def _backward(softcap, interpret, residuals, d_out):
     def gradients(name, products, kind, like, scratch, visible):
         kernel = partial(_gradient_kernel, products=products, softcap=softcap)
         results = [(kind, jax.ShapeDtypeStruct(x.shape, x.dtype)) for x in like]
-        return _call(kernel, name, inputs, results, scratch, visible, window, sizes, interpret)
+        return _call(kernel, name, inputs, results, scratch, visible, window, sizes)
 
     def of_queries(q, k, d_out, weights, d_scores):
         return [_product(d_scores, k, 1, 0)]
@@ -349,4 +338,5 @@ def _backward(softcap, interpret, residuals, d_out):
     return d_q, *d_kv, None, None, None
 
 
+_attend = jax.custom_vjp(lambda *args: _forward(*args)[0], nondiff_argnums=(6,))
 _attend.defvjp(_forward, _backward)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -64,9 +63,7 @@ def _yarn_ramp(head_dim: int, theta: float, scaling: RopeScaling) -> Float[Array
 Tables = tuple[Float[Array, "*batch half"], Float[Array, "*batch half"]]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Rotary:
+class Rotary(NamedTuple):
     """Cosines and sines of positions.
 
     Attributes:

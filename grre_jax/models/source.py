@@ -68,8 +68,6 @@ class ModelSource(Record):
     def _validate(self) -> None:
         if not self.lora_targets:
             raise ConfigError("lora_targets", "at least one projection", self.lora_targets)
-        targets = tuple(name for name in TARGETS if name in self.lora_targets)
-        object.__setattr__(self, "lora_targets", targets)
 
     @property
     def lora(self) -> LoraConfig | None:

@@ -34,19 +34,6 @@ from grre_jax.parallel import mesh as meshes
 # Models up to this depth are unrolled on CPU; beyond it compile time costs more than the loop.
 UNROLL_LAYERS_ON_CPU = 32
 
-# Matrices of a block; gate and up may be joined.
-MATRICES = (
-    "qkv_proj",
-    "o_proj",
-    "gate_proj",
-    "up_proj",
-    "gate_up_proj",
-    "down_proj",
-    "expert_gate_proj",
-    "expert_up_proj",
-    "expert_down_proj",
-)
-
 # Activations of a block that the backward pass keeps besides its input; None keeps all.
 # Routes are kept by all: computed again, they may be rounded to other experts.
 REMAT: dict[str, tuple[str, ...] | None] = {
@@ -177,16 +164,16 @@ class Block(nnx.Module):
         del self.gate_proj, self.up_proj
 
     def _factors(self, projections: tuple[str, ...], dtype: Any) -> dict[str, Factors]:
-        present = [p for p in projections if self.lora is not None and self.lora.has(p)]
         return {
             p: (self._weight(f"{p}_lora_a", dtype), self._weight(f"{p}_lora_b", dtype))
-            for p in present
+            for p in projections
+            if hasattr(self, f"{p}_lora_a")
         }
 
-    def _product(self, h: Float[Array, "n in"], name: str) -> Float[Array, "n out"]:
+    def _product(self, h: Array, name: str) -> Array:
         return product(h, self._weight(name, h.dtype))
 
-    def _project(self, h: Float[Array, "n in"], *projections: str) -> list[Float[Array, "n out"]]:
+    def _project(self, h: Array, *projections: str) -> list[Array]:
         """Applies separate projections ("o"; "gate" and "up"; "down") and their low-rank terms."""
         if projections == ("gate", "up") and hasattr(self, "gate_up_proj"):
             y = self._product(h, "gate_up_proj")
@@ -245,35 +232,6 @@ class Block(nnx.Module):
             y = jnp.concatenate([q, k, y[..., -1:, :]], axis=-2)
         return rotate_groups(y, cos, sin, c.interleaved_rotary)
 
-    def attend(
-        self,
-        q: Queries,
-        k: Keys,
-        v: Keys,
-        visibility: Visibility,
-        slides: Any,
-    ) -> Queries:
-        """Computes the attention of whole rows to themselves.
-
-        Args:
-            q: queries, by key-value group.
-            k: keys.
-            v: values.
-            visibility: masks of the rows.
-            slides: True if this layer has the sliding window; a bool or traced.
-        """
-        c = self.config
-        return attention(
-            q,
-            k,
-            v,
-            visibility,
-            window=c.sliding_window,
-            windowed=slides,
-            scale=c.attention_scale,
-            softcap=c.attention_softcap,
-        )
-
     def finish(
         self,
         x: Stream,
@@ -314,9 +272,7 @@ class Block(nnx.Module):
             return swiglu(gate, up)
         return jax.nn.gelu(gate, approximate=True) * up
 
-    def _experts(
-        self, h: Float[Array, "n width"], routes: Integer[Array, "rows length k"] | None
-    ) -> tuple[Float[Array, "n width"], Routing]:
+    def _experts(self, h: Array, routes: Array | None) -> tuple[Array, Routing]:
         """Computes the mixture of experts."""
         c = self.config
         if routes is not None:
@@ -386,16 +342,11 @@ class Transformer(nnx.Module):
         remat: activations of a block that the backward pass recomputes: "none", "projections" (all
             but the large products and the attention), "attention" (all but the attention and its
             inputs), "attended" (all but the output of the attention) or "full".
-        unroll: repeat the block by a Python loop (True), by scan (False), or as suits the backend
-            and the depth (None).
         lora: low-rank terms, whose parameters are then the only ones that are trained; None for
             none. The initial values of the other parameters do not depend on it.
 
     Attributes:
         num_ids: ids from this one on have no text, and so no probability; None if all ids have.
-
-    Raises:
-        ValueError: `remat` is unknown.
 
     Examples:
         The probabilities of the token that follows each row:
@@ -424,14 +375,10 @@ class Transformer(nnx.Module):
         dtype: jnp.dtype = jnp.float32,
         compute_dtype: jnp.dtype | None = None,
         remat: str = "none",
-        unroll: bool | None = None,
         lora: LoraConfig | None = None,
     ):
-        if remat not in REMAT:
-            raise ValueError(f"remat must be one of {', '.join(REMAT)}, got {remat!r}")
         self.config = config
         self.remat = remat
-        self.unroll = unroll
         self.compute_dtype = None if compute_dtype is None else jnp.dtype(compute_dtype)
         self.num_ids: int | None = None
         normal = jax.nn.initializers.normal(config.hidden_size**-0.5)
@@ -531,14 +478,12 @@ class Transformer(nnx.Module):
 
         def apply(block: Block, x: Array, slides: Any, rotates: Any, routes: Any) -> Any:
             q, k, v = block.qkv(x, *rotary.tables(slides, rotates))
-            attended = block.attend(q, k, v, visibility, slides)
+            attended = attention(q, k, v, visibility, self.config, slides)
             x, routing = block.finish(x, attended, routes)
             return x, None if routing is None else summed(routing, counted, routes)
 
         by_layer = None if routes is None else jnp.moveaxis(routes, 2, 0)
         x, router = self._repeat(apply, self.embed_tokens(tokens), by_layer)
-        if router is not None:
-            router = router._replace(chosen=jnp.moveaxis(router.chosen, 0, 2))
         return self.final(x), router
 
     def _repeat(
@@ -557,10 +502,7 @@ class Transformer(nnx.Module):
             policy = jax.checkpoint_policies.save_only_these_names(*kept)
             return jax.checkpoint(call, policy=policy)
 
-        unroll = self.unroll
-        if unroll is None:
-            unroll = meshes.platform() == "cpu" and config.num_layers <= UNROLL_LAYERS_ON_CPU
-        if unroll:
+        if meshes.platform() == "cpu" and config.num_layers <= UNROLL_LAYERS_ON_CPU:
             found = []
             for i, layer in enumerate(unstacked(params, config.num_layers)):
                 kinds = (config.slides(i), config.rotates(i))

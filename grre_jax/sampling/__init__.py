@@ -21,7 +21,6 @@ from grre_jax.sampling.sampler import (
 from grre_jax.sampling.turns import (
     Address as Address,
     Limits as Limits,
-    Observation as Observation,
     Opening as Opening,
     Trajectory as Trajectory,
     Turn as Turn,

@@ -40,7 +40,7 @@ class SamplerCall:
             recorded.
 
     Raises:
-        ValueError: max_concurrent or cache_dtype is outside its domain.
+        ValueError: max_concurrent is outside its domain.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SamplerCall:
             max_concurrent=max_concurrent,
             max_new_tokens=batch.max_new_tokens,
             prompt_tokens=batch.prompts.shape[1],
-            cache_dtype=weights.cache_dtype(cache_dtype),
+            cache_dtype=cache_dtype or str(weights.dtype),
             routes=routes,
         )
         self.prompt_routes: list[tuple[np.ndarray, jax.Array]] = []
@@ -100,19 +100,19 @@ class SamplerCall:
             # Before the wait for the report, so that what the caller does with the trace is queued
             # while the device decodes.
             yield trace
-            report = jax.device_get(report)
+            busy, free, generated = jax.device_get(report)
             first = False
-            free = np.array(report.free)  # a copy: JAX's own array cannot be written to
-            if not report.busy and not (self._left > 0).any():
+            free = np.array(free)  # a copy: JAX's own array cannot be written to
+            if not busy and not (self._left > 0).any():
                 return
-            if 0 < report.busy <= few:
+            if 0 < busy <= few:
                 # At most `few` completions are left, and no more prompts than that.
                 held = min(few, self.shape.prompt_slots)
                 smaller = dataclasses.replace(self.shape, decode_slots=few, prompt_slots=held)
                 self._state = engine.compact_slots(smaller, self._state)
                 self.shape = smaller
             # One more step would overwrite a column that the longest completion still attends to.
-            if report.generated > self.columns:
+            if generated > self.columns:
                 # Layer by layer, so that only one layer's old and new buffers exist at once.
                 for layer, own in enumerate(self._state.own):
                     self._state.own[layer] = engine.grow_ring(self.shape, own)

@@ -1,9 +1,8 @@
 """The prompts of a sampler call, validated and laid out for its programs."""
 
-import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,15 +12,14 @@ from jaxtyping import Array, Int, UInt32
 from grre_jax.models.config import ModelConfig
 from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling.decoding.shards import picked
-from grre_jax.sampling.decoding.slots import KEY_KIND, KEY_WORDS, NONE, PromptSlots
+from grre_jax.sampling.decoding.slots import KEY_KIND, NONE, PromptSlots
 
 # EOS ids are padded to a multiple of this, so that another number of them rarely compiles.
 ENDS = 32
 INT32 = 2**31
 
 
-@dataclasses.dataclass(frozen=True)
-class PromptBatch:
+class PromptBatch(NamedTuple):
     """Prompts and the completions requested of each, cut into shards along the first axis.
 
     Attributes:
@@ -96,13 +94,12 @@ def make_prompt_batch(
     Raises:
         ValueError: an argument outside its domain; the message names it.
     """
-    group_size = whole("group_size", group_size, 1)
     mesh = meshes.current()
     shards = 1 if mesh is None else meshes.row_devices(mesh)
     given = len(prompts)
     positions = np.arange(given) if positions is None else positions
-    if not isinstance(positions, jax.Array):
-        positions = _host_positions(positions, given)
+    if len(positions) != given:
+        raise ValueError(f"positions: expected {given}, one per prompt, got {positions!r}")
     counts = np.full(given, group_size, np.int32)
     if prompt_lengths is None:
         prompts, prompt_lengths = pad_prompts(prompts, config=config)
@@ -116,12 +113,13 @@ def make_prompt_batch(
     elif given % shards:
         # Arrays are taken as they are, and JAX does not cut rows into unequal parts.
         shards = 1
-    attempt = jnp.int32(whole("attempt", attempt, 0))
     return PromptBatch(
         prompts=jnp.asarray(prompts, jnp.int32),
         lengths=jnp.asarray(prompt_lengths, jnp.int32),
         counts=jnp.asarray(counts),
-        keys=completion_keys(of_kind(key), jnp.asarray(positions), attempt, group_size),
+        keys=completion_keys(
+            checked_key(key), jnp.asarray(positions), jnp.int32(attempt), group_size
+        ),
         eos=padded_ends(config.eos_ids if eos_ids is None else eos_ids),
         samples=group_size,
         max_new_tokens=max_new_tokens,
@@ -169,15 +167,12 @@ def pad_prompts(
     length = int(lengths.max(initial=0)) if length is None else length
     padded = np.zeros((len(found), length), np.int32)
     for index, x in enumerate(found):
-        if x.ndim != 1 or x.dtype.kind not in "iu" or not 0 < x.size <= length:
+        sized = x.ndim == 1 and x.dtype.kind in "iu" and 0 < x.size <= length
+        if not (sized and 0 <= x.min() and x.max() < vocab):
             raise ValueError(
-                f"prompts: expected lists of 1 to {length} token ids (an empty one needs a model"
-                f" with bos_token_id), got {prompts[index]!r:.100} as prompt {index}"
-            )
-        if x.min() < 0 or x.max() >= vocab:
-            raise ValueError(
-                f"prompts: expected tokens from 0 to {vocab - 1}, got {x.min()} to {x.max()} in"
-                f" prompt {index}"
+                f"prompts: expected lists of 1 to {length} token ids from 0 to {vocab - 1} (an"
+                " empty one needs a model with bos_token_id), got"
+                f" {prompts[index]!r:.100} as prompt {index}"
             )
         padded[index, : x.size] = x
     if not found:
@@ -196,44 +191,22 @@ def whole(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def of_kind(key: Array) -> Array:
-    """Returns the key, or one of KEY_KIND made of its bits.
+def checked_key(key: Array) -> Array:
+    """Returns the key.
 
     Raises:
-        ValueError: it is not a typed random key.
+        ValueError: it is not a typed random key of KEY_KIND.
     """
-    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
-        raise ValueError(f"key: expected a typed key, such as jax.random.key(0), got {key!r}")
-    if str(jax.random.key_impl(key)) == KEY_KIND:
-        return key
-    return jax.random.wrap_key_data(jax.random.bits(key, KEY_WORDS, jnp.uint32), impl=KEY_KIND)
+    if not (isinstance(key, jax.Array) and str(key.dtype) == "key<fry>"):
+        raise ValueError(f"key: expected jax.random.key(seed, impl={KEY_KIND!r}), got {key!r}")
+    return key
 
 
 def padded_ends(ids: Sequence[int]) -> Int[Array, " ends"]:
-    """Returns the tokens that end a completion, padded with NONE.
-
-    Raises:
-        ValueError: something else than token ids.
-    """
-    found = np.unique(np.asarray(ids))
-    if found.size and found.dtype.kind not in "iu":
-        raise ValueError(f"eos_ids: expected token ids, got {ids!r}")
+    """Returns the tokens that end a completion, padded with NONE."""
+    found = np.unique(np.asarray(ids, np.int32))
     room = max(-(-found.size // ENDS), 1) * ENDS
-    return jnp.asarray(np.pad(found.astype(np.int32), (0, room - found.size), constant_values=NONE))
-
-
-def _host_positions(positions: Any, given: int) -> Int[np.ndarray, " prompts"]:
-    found = np.asarray(positions)
-    if (
-        found.shape != (given,)
-        or found.dtype.kind not in "iu"
-        # With or without a sign: fold_in reads the same 32 bits.
-        or not ((-INT32 <= found) & (found < 2 * INT32)).all()
-    ):
-        raise ValueError(
-            f"positions: expected {given} integers of 32 bits, one per prompt, got {positions!r}"
-        )
-    return found
+    return jnp.asarray(np.pad(found, (0, room - found.size), constant_values=NONE))
 
 
 @partial(jax.jit, static_argnames="group_size")

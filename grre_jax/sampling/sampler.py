@@ -11,9 +11,9 @@ on the order of refilling, or on the number of devices. In bfloat16 it can: how 
 rounded depends on its number of rows, and rounding that is this coarse changes tokens.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,9 +40,7 @@ FINISH_LENGTH = 1
 """Finish reason of a completion that was cut at its limit."""
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Samples:
+class Samples(NamedTuple):
     """K completions for each of B prompts, right-padded to T tokens.
 
     Entries at or after a completion's length are zero.
@@ -95,11 +93,12 @@ def sample(
             empty list begins at the model's beginning-of-text token.
         params: of the distribution of a token. Its numbers are traced, so others compile
             nothing.
-        key: JAX random key.
+        key: JAX random key of the kind "threefry2x32", which is JAX's default.
         group_size: completions per prompt (K).
         prompt_lengths: [prompts] lengths, needed with an array; neither is checked.
         eos_ids: tokens that end a completion; the model's own if None.
-        positions: [prompts] part of the address of each draw; 0, 1, 2, ... if None.
+        positions: [prompts] part of the address of each draw, of which 32 bits count; 0, 1, 2, ...
+            if None.
         attempt: part of the address too: another gives fresh draws of the same prompts.
         max_concurrent: most completions decoded side by side; all if None. Fewer need less memory.
         cache_dtype: "float32" or "bfloat16" for the KV cache; the activations' if None.
@@ -146,8 +145,6 @@ def sample(
     )
     distribution = SamplingDistribution.of(params)
     config = weights.model.config
-    if routes and not config.num_experts:
-        raise ValueError("routes must be False for a model without experts, got True")
     shape = (batch.shards, batch.prompts_per_shard, batch.samples)
     of_token = (config.num_layers, config.experts_per_token) if routes else ()
     out = _no_samples(shape, batch.max_new_tokens, batch.prompts.shape[1], of_token)
@@ -195,7 +192,7 @@ def cut_at_stops(
     for name in ("tokens", *(f"{score}_logprobs" for score in SCORES)):
         whole = getattr(samples, name)
         cut[name] = np.where(live, whole, np.zeros((), whole.dtype))
-    return dataclasses.replace(samples, **cut)
+    return samples._replace(**cut)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -212,8 +209,7 @@ def _no_samples(
         *(jnp.zeros((*shape, time), jnp.float32) for _ in SCORES),
     )
     if of_token:
-        samples = dataclasses.replace(
-            samples,
+        samples = samples._replace(
             prompt_routes=jnp.full((*shape[:2], prompt, *of_token), UNKNOWN, jnp.uint16),
             routes=jnp.full((*shape, time, *of_token), UNKNOWN, jnp.uint16),
         )
@@ -248,7 +244,7 @@ def _collected(out: Samples, trace: Trace) -> Samples:
             # Those of the token before, which the draw continued.
             before = (prompt, sample, jnp.where(index > 0, index - 1, time))
             new["routes"] = put("routes", routes.reshape(-1, *routes.shape[2:]), before)
-        return dataclasses.replace(out, **new)
+        return out._replace(**new)
 
     integers, scores = (jnp.moveaxis(x, 2, 0) for x in (trace.integers, trace.scores))
     routes = None if trace.routes is None else jnp.moveaxis(trace.routes, 1, 0)
@@ -258,7 +254,7 @@ def _collected(out: Samples, trace: Trace) -> Samples:
 @partial(jax.jit, donate_argnums=0)
 def _with_prompts(out: Samples, which: Array, routes: Array) -> Samples:
     """Writes the experts of some prompts' tokens; `which` is out of range for none."""
-    return dataclasses.replace(out, prompt_routes=placed(out.prompt_routes, which, routes))
+    return out._replace(prompt_routes=placed(out.prompt_routes, which, routes))
 
 
 @partial(jax.jit, static_argnums=1)

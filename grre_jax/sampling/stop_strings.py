@@ -6,15 +6,14 @@ string (they were drawn, and their log-probs remain valid); its text ends before
 """
 
 import bisect
-import dataclasses
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 # Tokens that may spell one character: its bytes.
 TOKENS_PER_CHARACTER = 4
 
 
-@dataclasses.dataclass(frozen=True)
-class StopStrings:
+class StopStrings(NamedTuple):
     """Finds stop strings in completions.
 
     Args:

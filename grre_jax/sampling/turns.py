@@ -22,7 +22,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from grre_jax import random_streams
-from grre_jax.domains import Positive, Record
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
@@ -32,7 +31,7 @@ from grre_jax.sampling.decoding.slots import KEY_WORDS, NONE
 from grre_jax.sampling.decoding.state import RUNNING, SCORES, STOPPED
 from grre_jax.sampling.decoding.weights import Weights, prepared
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
-from grre_jax.sampling.prompt_batch import bucket, of_kind, pad_prompts, padded_ends, whole
+from grre_jax.sampling.prompt_batch import bucket, checked_key, pad_prompts, padded_ends, whole
 from grre_jax.sampling.sampler import check_decode
 from grre_jax.sampling.stop_strings import StopStrings
 from grre_jax.sampling_params import SamplingParams
@@ -62,14 +61,13 @@ class Address(NamedTuple):
     attempt: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class Opening:
+class Opening(NamedTuple):
     """A prompt from which trajectories begin.
 
     Attributes:
         address: of their draws.
         prompt: token ids; empty for the model's beginning-of-text token.
-        samples: numbers of the trajectories, as range(K).
+        samples: numbers of the trajectories, as range(K); not empty.
     """
 
     address: Address
@@ -77,28 +75,16 @@ class Opening:
     samples: Sequence[int]
 
 
-@dataclasses.dataclass(frozen=True)
-class Observation:
-    """An environment's answer.
-
-    Attributes:
-        tokens: token ids that follow the turn's; none goes on at once.
-    """
-
-    tokens: Sequence[int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits(Record):
+class Limits(NamedTuple):
     """Limits of a trajectory; that of a turn is `SamplingParams.max_new_tokens`.
 
-    Args:
-        turns: most turns.
-        tokens: most tokens behind the prompt, observations included.
+    Attributes:
+        turns: most turns, at least 1.
+        tokens: most tokens behind the prompt, observations included; at least 1.
     """
 
-    turns: Positive
-    tokens: Positive
+    turns: int
+    tokens: int
 
 
 class Turn(NamedTuple):
@@ -114,8 +100,7 @@ class Turn(NamedTuple):
     stopped: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Trajectory:
+class Trajectory(NamedTuple):
     """A finished trajectory.
 
     Attributes:
@@ -137,7 +122,7 @@ class Trajectory:
     reason: str
 
 
-Respond = Callable[[Address, int, int, list[int]], "futures.Future[Observation | None]"]
+Respond = Callable[[Address, int, int, list[int]], "futures.Future[Sequence[int] | None]"]
 
 
 def sample_trajectories(
@@ -162,11 +147,12 @@ def sample_trajectories(
         model: the policy, or `prepared(model)` to share its preparation between calls.
         openings: where trajectories begin.
         respond: called with (address, sample, number of the turn, its tokens) whenever a turn ends,
-            the last one included, in the thread that iterates. Its future gives an observation, or
-            None if the trajectory is over. An observation beyond a limit is dropped.
+            the last one included, in the thread that iterates. Its future gives the token ids of an
+            observation, of which there may be none, or None if the trajectory is over. An
+            observation beyond a limit is dropped.
         limits: of a trajectory.
         params: of the distribution of a token; `max_new_tokens` is the limit of a turn.
-        key: JAX random key.
+        key: JAX random key of the kind "threefry2x32", which is JAX's default.
         rows: trajectories decoded side by side, over all devices.
         slots: trajectories with a KV cache, over all devices; four times `rows` if None.
         eos_ids: tokens that end a turn; the model's own if None.
@@ -194,7 +180,7 @@ def sample_trajectories(
         ... )
         >>> def respond(address, sample, turn, tokens):
         ...     answer = Future()
-        ...     answer.set_result(sampling.Observation([1, 2]) if turn == 0 else None)
+        ...     answer.set_result([1, 2] if turn == 0 else None)
         ...     return answer
         >>> trajectories = sampling.sample_trajectories(
         ...     models.init(config),
@@ -219,14 +205,14 @@ def sample_trajectories(
     rows = whole("rows", rows, 1)
     slots = SLOTS_PER_ROW * rows if slots is None else whole("slots", slots, rows)
     weights = model if isinstance(model, Weights) else prepared(model)
-    cache_dtype = weights.cache_dtype(cache_dtype)
-    openings = [opening for opening in openings if len(opening.samples)]
+    openings = list(openings)
     if not openings:
         return iter(())
     starts, room = _starts(openings, weights.model.config, prompt_tokens, key)
     ends = padded_ends(weights.model.config.eos_ids if eos_ids is None else eos_ids)
-    call = _Call(weights, starts, respond, limits, params, decode, ends, wait)
-    call.allocate(rows, slots, room, cache_dtype)
+    stops = StopStrings(params.stop, decode) if decode else None
+    call = _Call(weights, starts, respond, limits, params, stops, ends, wait)
+    call.allocate(rows, slots, room, cache_dtype or str(weights.dtype))
     return call.trajectories()
 
 
@@ -246,7 +232,7 @@ def _starts(
 ) -> tuple[list[_Start], int]:
     """Returns the openings, checked and with their keys, and the room for a prompt."""
     prompts, lengths = pad_prompts([opening.prompt for opening in openings], prompt_tokens, config)
-    root = np.asarray(jax.random.key_data(of_kind(key)))
+    root = np.asarray(jax.random.key_data(checked_key(key)))
     starts = []
     for opening, prompt, length in zip(openings, prompts, lengths, strict=True):
         samples = np.array(opening.samples, np.uint32)
@@ -335,30 +321,22 @@ class _Shard:
             self.prompt_slots.append(start.slot)
 
 
+@dataclasses.dataclass
 class _Call:
     """A call of `sample_trajectories`."""
 
-    def __init__(
-        self,
-        weights: Weights,
-        starts: list[_Start],
-        respond: Respond,
-        limits: Limits,
-        params: SamplingParams,
-        decode: Callable[[list[int]], str] | None,
-        eos: Int[Array, " ends"],
-        wait: bool,
-    ):
-        self.weights = weights
-        self.config = weights.model.config
-        self.starts = starts
-        self.respond = respond
-        self.limits = limits
-        self.params = params
-        self.stops = StopStrings(params.stop, decode) if decode else None
-        self.distribution = SamplingDistribution.of(params)
-        self.eos = eos
-        self.wait = wait
+    weights: Weights
+    starts: list[_Start]
+    respond: Respond
+    limits: Limits
+    params: SamplingParams
+    stops: StopStrings | None
+    eos: Int[Array, " ends"]
+    wait: bool
+
+    def __post_init__(self):
+        self.config = self.weights.model.config
+        self.distribution = SamplingDistribution.of(self.params)
         self.waiting: list[tuple[futures.Future, _Shard, _Running]] = []
 
     def allocate(self, rows: int, slots: int, prompt_tokens: int, dtype: str) -> None:
@@ -417,29 +395,22 @@ class _Call:
                 reason = "done"
             elif len(running.turns) == self.limits.turns:
                 reason = "turns"
-            elif len(running.tokens) + len(answer.tokens) >= self.limits.tokens:
+            elif len(running.tokens) + len(answer) >= self.limits.tokens:
                 reason = "tokens"  # at the limit no token is left for a turn
             if reason:
                 shard.end(running)
                 yield running.finished(reason)
             else:
-                running.tokens += self._checked(running, answer.tokens)
-                running.scores.append(np.zeros((len(SCORES), len(answer.tokens)), np.float32))
+                if not all(0 <= token < self.config.vocab_size for token in answer):
+                    raise ValueError(
+                        f"the observation after turn {len(running.turns) - 1} of sample"
+                        f" {running.sample} at {running.start.address}: expected token ids from 0"
+                        f" to {self.config.vocab_size - 1}, got {answer!r:.100}"
+                    )
+                running.tokens += answer
+                running.scores.append(np.zeros((len(SCORES), len(answer)), np.float32))
                 running.turn_start = len(running.tokens)
                 shard.ready.append(running)
-
-    def _checked(self, running: _Running, tokens: Sequence[int]) -> list[int]:
-        found = np.asarray(tokens)
-        vocab = self.config.vocab_size
-        if found.size and not (
-            found.dtype.kind in "iu" and found.min() >= 0 and found.max() < vocab
-        ):
-            raise ValueError(
-                f"the observation after turn {len(running.turns) - 1} of sample {running.sample} at"
-                f" {running.start.address}: expected token ids from 0 to {vocab - 1}, got"
-                f" {tokens!r:.100}"
-            )
-        return found.tolist()
 
     def _store_prompts(self, new: list[list[_Start]]) -> None:
         """Prefills prompts, by shard."""

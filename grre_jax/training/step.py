@@ -91,8 +91,7 @@ def _logprobs(
         model,
         *(getattr(micro, name) for name in _INPUTS),
         temperature=temperature,
-        with_entropy=everything,
-        with_router=everything,
+        everything=everything,
         scored=micro.mask,
         routes=micro.routes if replays else None,
     )

@@ -188,7 +188,7 @@ def draw(
     rotary = engine.prompt_rotary(scale.model_config, prompt_tokens)
     state, _ = engine.prefill(shape, weights, state, rotary, slots, padded, every_slot)
     distribution = SamplingDistribution.of(SamplingParams())
-    distribution = dataclasses.replace(distribution, temperature=jnp.float32(temperature))
+    distribution = distribution._replace(temperature=jnp.float32(temperature))
     settings = distribution, batch.eos, np.int32(limit)
     host = np.zeros(1, np.int32), np.int32(0)  # no prompts wait there, and it resizes nothing
     state, first, _ = engine.advance(shape, weights, state, *settings, *host, True)

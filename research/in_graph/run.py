@@ -166,7 +166,7 @@ def gradient(
     fields = _scored(batch)
 
     def score(params: Any) -> tuple[Array, Array]:
-        pair = token_logprobs(nnx.merge(scale.graph, params), *fields, with_entropy=True)
+        pair = token_logprobs(nnx.merge(scale.graph, params), *fields, everything=True)[:2]
         return tuple(x[:, drawn.prompts.shape[1] :].reshape(responses, time) for x in pair)
 
     logprobs, back, entropy = jax.vjp(score, params, has_aux=True)

@@ -49,7 +49,7 @@ def random_model(scale=0.3, **fields):
     """A model of two layers with every parameter random, norms, biases and low-rank terms too, by
     their names. Nothing is compiled for it.
     """
-    names = ("dtype", "compute_dtype", "remat", "unroll", "lora")
+    names = ("dtype", "compute_dtype", "remat", "lora")
     options = {name: fields.pop(name) for name in names if name in fields}
     config = dataclasses.replace(SHAPE, **fields)
     graph, state = nnx.split(nnx.eval_shape(lambda: models.init(config, **options)))

@@ -4,8 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.pallas import tpu as pltpu
 
-from grre_jax.models import attention as attentions, prefix_attention as prefixes
+from grre_jax.models import (
+    attention as attentions,
+    blocked_attention as blocked,
+    prefix_attention as prefixes,
+)
 from grre_jax.models.blocked_attention import Visibility, blocked_attention
 
 
@@ -54,11 +59,13 @@ def assert_same(ours, theirs, *arrays, atol=2e-5):
 
 # One block, blocks that do not divide the row, and (200 in blocks of 8) spans that are scanned.
 @pytest.mark.parametrize(
-    "length, block", [(24, 0), (65, 8), pytest.param(200, 8, marks=pytest.mark.slow)]
+    "length, block", [(24, 64), (65, 8), pytest.param(200, 8, marks=pytest.mark.slow)]
 )
-def test_blocks_equal_the_definition(length, block):
+def test_blocks_equal_the_definition(length, block, monkeypatch):
+    monkeypatch.setattr(blocked, "SHORT_BLOCK", block)
+    monkeypatch.setattr(blocked, "LONG_BLOCK", block)
     *arrays, seen = draw(length)
-    options = {"window": 3, "scale": 0.3, "block": block, "softcap": 0.7}
+    options = {"window": 3, "scale": 0.3, "softcap": 0.7}
     assert_same(
         lambda *qkv: blocked_attention(*qkv, seen, seen, **options),
         lambda *qkv: dense(*qkv, seen, 3, 0.7),
@@ -108,9 +115,10 @@ def test_prefix_attention_equals_blocks(monkeypatch):
         options |= {"scale": 0.3, "softcap": 0.7}
         return lambda q, k, v: attention(q[:, 128:], k, v, part, seen, **options)
 
-    assert_same(
-        attend(prefixes.prefix_attention, window=jnp.asarray(200), interpret=True),
-        attend(blocked_attention, window=200, whole=False),
-        *arrays,
-        atol=1e-5,
-    )
+    with pltpu.force_tpu_interpret_mode():
+        assert_same(
+            attend(prefixes.prefix_attention, window=jnp.asarray(200)),
+            attend(blocked_attention, window=200, whole=False),
+            *arrays,
+            atol=1e-5,
+        )

@@ -65,7 +65,7 @@ targets = 5 * jnp.arange(8) % 13
 scored = jnp.arange(8) % 3 > 0  # of every device's tokens another number
 def slopes(function, block):
     def loss(hidden, head):
-        outputs = function(hidden, head, targets, jnp.float32(0.7), block, 0.0, 13, scored)
+        outputs = function(hidden, head, targets, jnp.float32(0.7), scored, block, 0.0, 13)
         outputs = [jnp.where(scored, x, 0) for x in outputs]
         return outputs[0].sum(), outputs
     return jax.grad(loss, argnums=(0, 1), has_aux=True)

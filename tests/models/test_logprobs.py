@@ -11,7 +11,7 @@ from flax import nnx
 from grre_jax.models import head_logprobs, token_logprobs
 
 
-def reference(hidden, head, targets, temperature, block, softcap, num_ids, scored=None):
+def reference(hidden, head, targets, temperature, scored, block, softcap, num_ids):
     """Log-probs of the targets and entropies, from whole logits."""
     logits = hidden @ head.T
     logits = softcap * jnp.tanh(logits / softcap) if softcap else logits
@@ -24,15 +24,15 @@ def of_logits(logits, targets, temperature):
     return jnp.take_along_axis(logprobs, targets[..., None], axis=-1)[..., 0], entropy
 
 
-@partial(jax.jit, static_argnums=(0, 6, 7, 8))
+@partial(jax.jit, static_argnums=(0, 7, 8, 9))
 def gradients(
-    function, weights, hidden, head, targets, temperature, block, softcap, num_ids, scored
+    function, weights, hidden, head, targets, temperature, scored, block, softcap, num_ids
 ):
     """Gradients of the weighted sum of the log-probs, and outputs; of scored tokens."""
 
     def loss(hidden, head):
-        outputs = function(hidden, head, targets, temperature, block, softcap, num_ids, scored)
-        outputs = [jnp.where(True if scored is None else scored, x, 0) for x in outputs]
+        outputs = function(hidden, head, targets, temperature, scored, block, softcap, num_ids)
+        outputs = [jnp.where(scored, x, 0) for x in outputs]
         return (weights * outputs[0]).sum(), outputs
 
     return jax.grad(loss, (0, 1), has_aux=True)(hidden, head)
@@ -43,7 +43,7 @@ def assert_same(found, expected, atol=1e-5, rtol=1e-5):
         np.testing.assert_allclose(a, b, atol=atol, rtol=rtol)
 
 
-NONE = np.zeros(5, bool)
+ALL = np.ones(5, bool)
 SOME = np.array([True, False, True, True, False])
 
 
@@ -52,11 +52,11 @@ SOME = np.array([True, False, True, True, False])
 @pytest.mark.parametrize(
     "block, softcap, num_ids, scored, scale",
     [
-        (36, 0.0, None, None, 1.0),
-        pytest.param(36, 0.0, None, None, 1e3, id="neither overflow nor vanish"),
-        (7, 3.0, 21, None, 1.0),
+        (36, 0.0, None, ALL, 1.0),
+        pytest.param(36, 0.0, None, ALL, 1e3, id="neither overflow nor vanish"),
+        (7, 3.0, 21, ALL, 1.0),
         (10, 3.0, 21, SOME, 1.0),
-        (10, 3.0, 21, NONE, 1.0),
+        (10, 3.0, 21, ~ALL, 1.0),
     ],
 )
 def test_values_and_gradients(block, softcap, num_ids, scored, scale):
@@ -66,9 +66,9 @@ def test_values_and_gradients(block, softcap, num_ids, scored, scale):
     head = random.normal(size=(37, 8)).astype(np.float32)
     count = num_ids or 37
     head[count:] *= 9
-    given = weights, hidden, head, random.integers(0, count, 5), np.float32(0.7)
-    found = gradients(head_logprobs, *given, block, softcap, num_ids, scored)
-    expected = gradients(reference, *given, 0, softcap, num_ids, scored)
+    given = weights, hidden, head, random.integers(0, count, 5), np.float32(0.7), scored
+    found = gradients(head_logprobs, *given, block, softcap, num_ids)
+    expected = gradients(reference, *given, 0, softcap, num_ids)
     assert_same(found, expected, atol=2e-5 * scale, rtol=1e-4)
 
 
@@ -79,7 +79,7 @@ def test_token_logprobs_are_log_softmax_of_the_logits(small):
     @nnx.jit
     def both(model):
         """By chunks, of all tokens and of the even ones; and by whole logits."""
-        found = token_logprobs(model, tokens, temperature=1.3, with_entropy=True)
+        found = token_logprobs(model, tokens, temperature=1.3, everything=True)[:2]
         some = token_logprobs(model, tokens, temperature=1.3, scored=tokens % 2 == 0)
         expected = of_logits(model.logits(model(tokens))[:, :-1], tokens[:, 1:], 1.3)
         return found, some, [jnp.pad(x, ((0, 0), (1, 0))) for x in expected]
@@ -96,7 +96,8 @@ def test_a_large_vocabulary_takes_little_memory_beside_its_gradient():
     hidden, head = (jax.ShapeDtypeStruct((n, 256), jnp.float32) for n in (1024, 151_936))
 
     def loss(hidden, head, targets):
-        return head_logprobs(hidden, head, targets, jnp.float32(1.0))[0].sum()
+        scored = targets >= 0
+        return head_logprobs(hidden, head, targets, jnp.float32(1.0), scored)[0].sum()
 
     step = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))
     lowered = step.lower(hidden, head, jax.ShapeDtypeStruct((1024,), jnp.int32))

@@ -6,7 +6,7 @@ import pytest
 from flax import nnx
 
 from grre_jax import models
-from grre_jax.models import lora
+from grre_jax.models import lora, transformer
 from grre_jax.models.lora import TARGETS, LoraConfig
 
 from .conftest import SHAPE
@@ -36,10 +36,11 @@ def test_the_base_is_what_it_is_without_and_b_starts_at_zero():
 
 
 @pytest.mark.parametrize("targets", [TARGETS, ("q_proj", "v_proj", "o_proj")])
-def test_merged_equals_separate(small, targets):
+def test_merged_equals_separate(small, targets, monkeypatch):
     """The second are a part of the joined projections."""
     config = LoraConfig(3, 5.0, targets)
-    model = small(lora=config, unroll=len(targets) > 3)
+    monkeypatch.setattr(transformer, "UNROLL_LAYERS_ON_CPU", 8 * (len(targets) > 3))
+    model = small(lora=config)
     merged = models.merged(model)
     assert merged.lora is None and model.lora == config
     assert models.merged(merged) is merged

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from grre_jax.models import token_logprobs
+from grre_jax.models import token_logprobs, transformer
 from grre_jax.models.transformer import REMAT
 
 from ..model_options import OTHER_FAMILIES
@@ -75,11 +75,12 @@ def test_completions_that_share_a_prompt_are_scored_and_learned_as_separate_rows
 
 
 @pytest.mark.slow
-def test_scan_unroll_and_remat_agree(small):
+def test_scan_unroll_and_remat_agree(small, monkeypatch):
     tokens = jax.random.randint(jax.random.key(1), (2, 7), 0, 29)
     results = []
-    for unroll, remat in itertools.product((True, False), REMAT):
-        graph, params = nnx.split(small(**LATER, unroll=unroll, remat=remat))
+    for most, remat in itertools.product((32, 0), REMAT):
+        monkeypatch.setattr(transformer, "UNROLL_LAYERS_ON_CPU", most)
+        graph, params = nnx.split(small(**LATER, remat=remat))
         loss = jax.value_and_grad(lambda p, g=graph: token_logprobs(nnx.merge(g, p), tokens).sum())
         results.append(jax.tree.leaves(jax.jit(loss)(params)))
     for other in results[1:]:

@@ -84,11 +84,16 @@ def save_adapter(model: Transformer, path: str | os.PathLike, *, base: str) -> P
     """
     if model.lora is None:
         raise UsageError("the model has no LoRA weights to write apart: write the whole model")
-    if parts := _fused_targets(model.config, model.lora):
-        raise UsageError(
-            f"{model.config.family} has one projection for {', '.join(parts)}, which no adapter in"
-            " PEFT's format has apart: write the whole model"
-        )
+    _check_apart(model.config, model.lora)
+    alpha = model.lora.alpha
+    values = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": model.lora.rank,
+        "lora_alpha": int(alpha) if alpha == int(alpha) else alpha,
+        "target_modules": list(model.lora.targets),
+    }
     tensors: dict[str, np.ndarray] = {}
     for name in lora.parameter_names(model.config, model.lora):
         for layer, value in enumerate(processes.fetch(getattr(model.layers, name)[...])):
@@ -98,37 +103,30 @@ def save_adapter(model: Transformer, path: str | os.PathLike, *, base: str) -> P
         with new_folder(path) as temporary:
             file = temporary / WEIGHTS_FILE
             safetensors.numpy.save_file(tensors, file, metadata={"format": "pt"})
-            text = json.dumps(_written_config(model.lora, base), indent=2) + "\n"
+            text = json.dumps(values, indent=2) + "\n"
             (temporary / ADAPTER_CONFIG).write_text(text, encoding="utf-8")
 
     processes.on_first(write)
     return Path(path)
 
 
-def _fused_targets(config: ModelConfig, terms: LoraConfig) -> list[str]:
-    """Returns the projections with a term that are parts of a tensor of the family, or of experts,
-    which are such parts in transformers.
+def _check_apart(config: ModelConfig, terms: LoraConfig) -> None:
+    """Raises UsageError if projections with a term are parts of a tensor of the family, or of
+    experts, which are such parts in transformers.
     """
     parts = set(FAMILIES[config.family].names)
     parts |= {"gate_proj", "up_proj", "down_proj"} if config.num_experts else set()
-    return [name for name in terms.targets if name in parts]
+    if parts := parts.intersection(terms.targets):
+        raise UsageError(
+            f"{config.family} has one projection for {', '.join(sorted(parts))}, which no adapter"
+            " in PEFT's format has apart: merge the adapter into the model"
+        )
 
 
 def _tensor_name(parameter: str, layer: int) -> str:
     projection, _, half = parameter.split("_")
     module = families.tensor_name(f"{projection}_proj", layer).removesuffix(".weight")
     return f"base_model.model.{module}.lora_{half.upper()}.weight"
-
-
-def _written_config(config: LoraConfig, base: str) -> dict[str, Any]:
-    return {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": base,
-        "r": config.rank,
-        "lora_alpha": int(config.alpha) if config.alpha == int(config.alpha) else config.alpha,
-        "target_modules": list(config.targets),
-    }
 
 
 def _read(path: str | os.PathLike) -> tuple[SafetensorsSource, LoraConfig]:
@@ -184,9 +182,10 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
         path: a folder as for `load_adapter_config`.
 
     Raises:
-        UsageError: the model has low-rank terms.
+        UsageError: the model has low-rank terms, or the adapter those of parts of a fused
+            projection.
         DataError: see `load_adapter_config`; or a tensor is missing, unexpected, not finite, or of
-            the wrong shape for the model; or it is of a part of a fused projection.
+            the wrong shape for the model.
     """
     if model.lora is not None:
         raise UsageError(
@@ -194,12 +193,7 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
             " model again"
         )
     weights, config = _read(path)
-    file = Path(path) / ADAPTER_CONFIG
-    if parts := _fused_targets(model.config, config):
-        raise DataError(
-            f"{file}: the base {model.config.family} has one projection for"
-            f" {', '.join(parts)}: use an adapter on others, or merge it with PEFT"
-        )
+    _check_apart(model.config, config)
     names = lora.parameter_names(model.config, config)
     layers = range(model.config.num_layers)
     expected = {}

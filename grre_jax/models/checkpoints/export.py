@@ -141,9 +141,6 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
     try:
         with naming(path):
             yield temporary
-        for file in temporary.iterdir():
-            with open(file, "rb") as handle:
-                os.fsync(handle.fileno())
         os.replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

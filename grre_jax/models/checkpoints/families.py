@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax.domains import ConfigError, checked
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import UsageError
 from grre_jax.json_files import Tokens, check, fields_of
 from grre_jax.models.checkpoints import config_fields, rope_fields
 from grre_jax.models.checkpoints.family_table import FAMILIES, Row, model_type
-from grre_jax.models.config import Family, ModelConfig
+from grre_jax.models.config import ModelConfig
 
 # Option of `ModelConfig` -> field of config.json, in all families.
 OPTIONS = {
@@ -69,8 +69,7 @@ IGNORED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
 def is_multimodal(values: dict[str, Any]) -> bool:
     """True if a config.json describes a model of text and images."""
-    named = values.get("architectures")
-    return named == [MULTIMODAL] if named else values.get("model_type") == "gemma3"
+    return values.get("architectures") == [MULTIMODAL]
 
 
 def text_tensor(stored: str) -> str | None:
@@ -112,7 +111,7 @@ def tensor_name(piece: str, layer: int | None = None, config: ModelConfig | None
     return f"model.layers.{layer}.{names[parameter].replace('*', expert)}"
 
 
-def _family(values: dict[str, Any]) -> Family:
+def _family(values: dict[str, Any]) -> str:
     """Returns the family that model_type names, or architectures if it is absent."""
     named, kind = (
         checked(name, annotation, values.get(name))
@@ -131,7 +130,7 @@ def _options(row: Row) -> dict[str, str]:
     return OPTIONS | {"intermediate_size": row.width} | row.options
 
 
-def _resolved(values: dict[str, Any], family: Family) -> Any:
+def _resolved(values: dict[str, Any], family: str) -> Any:
     """Returns the configuration of transformers.
 
     Raises:
@@ -141,7 +140,7 @@ def _resolved(values: dict[str, Any], family: Family) -> Any:
     from transformers import CONFIG_MAPPING
 
     row = FAMILIES[family]
-    kind = CONFIG_MAPPING[model_type(family)]
+    kind: Any = CONFIG_MAPPING[model_type(family)]
     defaults = {field.name: field.default for field in dataclasses.fields(kind)}
     domains = {name: config_fields.DOMAINS.get(name, Any) for name in defaults} | row.fields
     domains |= dict.fromkeys(config_fields.UNDECLARED, Any)
@@ -160,27 +159,14 @@ def _resolved(values: dict[str, Any], family: Family) -> Any:
         if name not in mapped and domains[name] is Any and name in defaults and others:
             raise ConfigError(name, f"{default!r}: this family has no other here", values[name])
         fields[name] = values[name]
-    resolved = _constructed(kind, fields)
-    if not isinstance(resolved, Exception):
-        return resolved
-    faults = {name: value for name, value in fields.items() if name in str(resolved)}
-    for name in () if faults else fields:  # at fault are those without which the others are taken
-        others = {other: value for other, value in fields.items() if other != name}
-        if not isinstance(_constructed(kind, others), Exception):
-            faults[name] = fields[name]
-    domain = f"what transformers takes ({' '.join(str(resolved).split())})"
-    raise ConfigError(" and ".join(faults) or "fields", domain, faults or fields)
-
-
-def _constructed(kind: Any, fields: dict[str, Any]) -> Any:
-    """Returns the configuration of a class of transformers with these fields, or its error."""
     try:
         # It changes objects of rotary fields, and does so again for a model.
         resolved = kind(**copy.deepcopy(fields), **dict.fromkeys(_IDS))
         resolved.standardize_rope_params()
         return resolved
     except Exception as error:  # it validates values, and computes with them
-        return error
+        domain = f"what {kind.__name__} of transformers takes ({' '.join(str(error).split())})"
+        raise ConfigError("fields", domain, fields) from error
 
 
 def _layers(resolved: Any, row: Row) -> dict[str, Any]:
@@ -192,24 +178,16 @@ def _layers(resolved: Any, row: Row) -> dict[str, Any]:
     kinds = getattr(resolved, "layer_types", None)
     slides = (bool(window),) * count
     if kinds is not None:
-        if len(kinds) != count or not {rope_fields.FULL, rope_fields.SLIDING}.issuperset(kinds):
-            kind = f"{rope_fields.FULL} or {rope_fields.SLIDING}"
-            domain = f"{kind} for each of num_hidden_layers={count} layers"
-            raise ConfigError("layer_types", domain, kinds)
+        if not {rope_fields.FULL, rope_fields.SLIDING}.issuperset(kinds):
+            raise ConfigError("layer_types", f"{rope_fields.FULL} or {rope_fields.SLIDING}", kinds)
         slides = tuple(kind == rope_fields.SLIDING for kind in kinds)
-    if any(slides) and not window:
-        field = "sliding_window and use_sliding_window"
-        raise ConfigError(field, "a window for the layers with sliding_attention", window)
     rotates = (True,) * count
     if row.rotated == "listed":
         rotates = tuple(map(bool, resolved.no_rope_layers))
-        if len(rotates) != count:
-            domain = f"one flag for each of num_hidden_layers={count} layers"
-            raise ConfigError("no_rope_layers", domain, resolved.no_rope_layers)
     elif row.rotated == "sliding" and window:
         rotates = slides
     return {
-        "sliding_window": window if any(slides) else 0,
+        "sliding_window": (window or 0) if any(slides) else 0,
         "sliding_layers": slides if any(slides) else (),
         "rotated_layers": () if all(rotates) else rotates,
     }
@@ -302,16 +280,13 @@ def config_from_dict(
             )
         except ConfigError as error:
             fields |= {"rotary_share": rope_fields.PARTIAL, "query_scale": "query_pre_attn_scalar"}
-            name = fields.get(error.field, error.field)
-            raise ConfigError(name, error.domain, error.value) from error
+            field = fields.get(error.field, error.field)
+            raise ConfigError(field, error.domain, error.value) from error
 
 
 def _check_expressible(config: ModelConfig, values: dict[str, Any], architecture: str) -> None:
-    """Raises UsageError unless the model is read from a config.json as it is."""
-    try:
-        read = dataclasses.asdict(config_from_dict(values))
-    except DataError as error:
-        raise UsageError(f"the model cannot be written as {architecture}: {error}") from error
+    """Raises UsageError or DataError unless the model is read from a config.json as it is."""
+    read = dataclasses.asdict(config_from_dict(values))
     if config.query_scale == config.head_dim:
         read["query_scale"] = config.query_scale
     if not any(config.sliding_layers):
@@ -332,7 +307,7 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
         dtype: of the stored tensors ("float32", "bfloat16", ...).
 
     Raises:
-        UsageError: the architecture of `config.family` cannot express an option.
+        UsageError, DataError: the architecture of `config.family` cannot express an option.
     """
     row = FAMILIES[config.family]
     eos = list(config.eos_ids)
@@ -347,7 +322,8 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
         "eos_token_id": eos[0] if len(eos) == 1 else eos or None,
         "torch_dtype": dtype,
         "dtype": dtype,
-        **row.written,
+        # Else transformers takes the id of the published models, which a small vocabulary lacks.
+        "pad_token_id": None,
     }
     for option, field in _options(row).items():
         value = getattr(config, option)

@@ -1,6 +1,6 @@
 """The model families as a table: options, fields of config.json and names of tensors of each.
 
-A family is a row here and a name in `models.config.Family`. What transformers computes decides:
+A family is a row here. What transformers computes decides:
 its class of the family reads the fields, and has the defaults of those that are absent.
 """
 
@@ -8,7 +8,6 @@ import dataclasses
 from typing import Any, Literal
 
 from grre_jax.domains import AboveZero, Count
-from grre_jax.models.config import Family
 
 _SCALINGS = ("linear", "llama3", "yarn")
 _BIASES = {"qkv_bias": "attention_bias", "attention_out_bias": "attention_bias"}
@@ -35,7 +34,6 @@ class Row:
             one name are rows of one tensor, in the order of the model.
         width: field of the width of a SwiGLU.
         activation: field of the activation.
-        written: fields that are written for programs that need them.
         model_type: if it is not the family's name.
     """
 
@@ -51,7 +49,6 @@ class Row:
     names: dict[str, str] = dataclasses.field(default_factory=dict)
     width: str = "intermediate_size"
     activation: str = "hidden_act"
-    written: dict[str, Any] = dataclasses.field(default_factory=dict)
     model_type: str = ""
 
 
@@ -67,8 +64,6 @@ _GEMMA2 = Row(
     windows="listed",
     activation="hidden_activation",
 )
-# Else transformers takes the id of the published models, which a small vocabulary lacks.
-_NO_PAD = {"pad_token_id": None}
 _EXPERTS = {"num_experts": "num_experts", "experts_per_token": "num_experts_per_tok"}
 _MULTIPLIERS = {
     "embedding_multiplier": "embedding_multiplier",
@@ -83,14 +78,12 @@ _GLM = Row(
     _QKV_BIAS,
     partial=True,
     names=_GATE_UP,
-    written=_NO_PAD,
 )
 
-FAMILIES: dict[Family, Row] = {
+FAMILIES: dict[str, Row] = {
     "llama": Row(
         "LlamaForCausalLM",
         fields={"layer_types": tuple[Literal["full_attention"], ...] | None},
-        written={"mlp_bias": False},
     ),
     "qwen2": Row("Qwen2ForCausalLM", {"qkv_bias": True}, {}, windows="chosen"),
     "qwen3": Row("Qwen3ForCausalLM", {"qk_norm": True}, windows="chosen"),
@@ -102,7 +95,6 @@ FAMILIES: dict[Family, Row] = {
         "listed",
         layered=True,
         activation="hidden_activation",
-        written={"attn_logit_softcapping": None},
         model_type="gemma3_text",
     ),
     "mistral": Row("MistralForCausalLM", {}, {}, windows="all"),
@@ -139,7 +131,6 @@ FAMILIES: dict[Family, Row] = {
         partial=True,
         scalings=(),
         names=dict.fromkeys(("q_proj", "k_proj", "v_proj"), "self_attn.qkv_proj.weight") | _GATE_UP,
-        written=_NO_PAD,
     ),
     "glm": _GLM,
     "glm4": dataclasses.replace(
@@ -164,7 +155,7 @@ FAMILIES: dict[Family, Row] = {
         architecture="VaultGemmaForCausalLM",
         names={"mlp_norm": "pre_feedforward_layernorm.weight"},
     ),
-    "smollm3": Row("SmolLM3ForCausalLM", windows="chosen", rotated="listed", written=_NO_PAD),
+    "smollm3": Row("SmolLM3ForCausalLM", windows="chosen", rotated="listed"),
     "helium": Row("HeliumForCausalLM", {"interleaved_rotary": True}, _QKV_BIAS),
     "ernie4_5": Row("Ernie4_5ForCausalLM", {"interleaved_rotary": True}, {}),
     "qwen3_moe": Row(
@@ -179,7 +170,6 @@ FAMILIES: dict[Family, Row] = {
         "OlmoeForCausalLM",
         {"qk_norm": True, "whole_qk_norm": True},
         _BIASES | _EXPERTS | {"normalise_experts": "norm_topk_prob"},
-        written=_NO_PAD,
     ),
     "mixtral": Row(
         "MixtralForCausalLM",
@@ -196,6 +186,6 @@ FAMILIES: dict[Family, Row] = {
 }
 
 
-def model_type(family: Family) -> str:
+def model_type(family: str) -> str:
     """Returns a family's `model_type` in config.json."""
     return FAMILIES[family].model_type or family

@@ -15,9 +15,8 @@ from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from grre_jax.domains import AtLeastMinusOne, Count
 from grre_jax.errors import DataError
-from grre_jax.json_files import Tokens, read_object, require
+from grre_jax.json_files import read_object
 from grre_jax.models.checkpoints import families, streaming
 from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
 from grre_jax.models.config import ModelConfig
@@ -51,28 +50,14 @@ def load_config(path: str | os.PathLike) -> ModelConfig:
     return families.config_from_dict(read_object(file), file, read_generation_config(folder))
 
 
-# The other fields of a generation_config.json are defaults of generate() of transformers; a run has
-# its own sampling settings instead.
-_GENERATION = {
-    "eos_token_id": Tokens,
-    "bos_token_id": Count | None,
-    "pad_token_id": AtLeastMinusOne | None,
-}
-
-
 def read_generation_config(folder: Path) -> dict[str, Any]:
-    """Returns a folder's generation_config.json with valid token ids; {} if it does not exist.
+    """Returns a folder's generation_config.json; {} if it does not exist.
 
     Raises:
-        DataError: the file is damaged, or a token id is invalid.
+        DataError: the file is damaged.
     """
     file = folder / "generation_config.json"
-    if not os.path.lexists(file):
-        return {}
-    values = read_object(file)
-    for name, annotation in _GENERATION.items():
-        require(values.get(name), annotation, file, name)
-    return values
+    return read_object(file) if os.path.lexists(file) else {}
 
 
 def load(
@@ -229,21 +214,12 @@ def _dotted(keys: tuple[Any, ...]) -> str:
     return ".".join(keys)
 
 
-# Options that ModelConfig did not always have, at the values that change nothing.
-_LATER = {
-    "whole_qk_norm": False,
-    "pre_norms": True,
-    "embedding_multiplier": 1.0,
-    "residual_multiplier": 1.0,
-    "attention_multiplier": 0.0,
-    "logit_divisor": 1.0,
-    "rotary_share": 1.0,
-    "interleaved_rotary": False,
-    "rotated_layers": (),
-    "num_experts": 0,
-    "experts_per_token": 1,
-    "normalise_experts": True,
-}
+# Options that ModelConfig did not always have, whose defaults change nothing.
+_LATER = (
+    "whole_qk_norm pre_norms embedding_multiplier residual_multiplier attention_multiplier"
+    " logit_divisor rotary_share interleaved_rotary rotated_layers num_experts experts_per_token"
+    " normalise_experts"
+).split()
 
 
 def fingerprint(model: Transformer) -> str:
@@ -255,7 +231,7 @@ def fingerprint(model: Transformer) -> str:
     declared = ("family", "eos_ids", "bos_id", "max_positions")
     shape = {k: v for k, v in dataclasses.asdict(model.config).items() if k not in declared}
     # Fingerprints are stored: models without a later option have those from before it.
-    shape = {k: v for k, v in shape.items() if k not in _LATER or v != _LATER[k]}
+    shape = {k: v for k, v in shape.items() if k not in _LATER or v != getattr(ModelConfig, k)}
     scaling = model.config.rope_scaling
     if scaling is not None and scaling.kind != "yarn":
         names = ("kind", "factor", "low_freq_factor", "high_freq_factor", "original_positions")

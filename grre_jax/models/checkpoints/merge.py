@@ -7,7 +7,7 @@ from jaxtyping import Array
 
 from grre_jax.models import lora
 from grre_jax.models.checkpoints import layout
-from grre_jax.models.transformer import MATRICES, Transformer, join_groups
+from grre_jax.models.transformer import Transformer, join_groups
 
 
 def merged(model: Transformer) -> Transformer:
@@ -24,7 +24,7 @@ def merged(model: Transformer) -> Transformer:
     result = nnx.merge(*nnx.split(model))
     layers = result.layers
     config = model.config
-    for parameter in (name for name in MATRICES if hasattr(layers, name)):
+    for parameter in [name for name in vars(layers) if layout.is_transposed(name)]:
         stored = layout.FUSED.get(parameter, (parameter,))
         names = [piece.removesuffix("_proj") for piece in stored]
         factors = {

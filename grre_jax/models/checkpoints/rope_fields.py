@@ -5,7 +5,7 @@
 import math
 from typing import Any, Literal
 
-from grre_jax.domains import AboveZero, ConfigError, checked
+from grre_jax.domains import AboveZero, checked
 from grre_jax.json_files import check
 from grre_jax.models.config import ModelConfig, RopeScaling
 
@@ -17,7 +17,6 @@ PARTIAL = "partial_rotary_factor"
 _LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", ORIGINAL)
 _YARN = ("factor", "attention_factor", "beta_fast", "beta_slow", "truncate", ORIGINAL)
 _OF_KIND = {"default": (), "linear": ("factor",), "llama3": _LLAMA3, "yarn": _YARN}
-_MSCALES = ("mscale", "mscale_all_dim")
 
 
 def read(
@@ -40,8 +39,7 @@ def read(
         f"{prefix}rope_type", Literal[("default", *kinds)], rope.get("rope_type", "default")
     )
     names = _OF_KIND[kind]
-    mscales = _MSCALES if kind == "yarn" else ()
-    domains = dict.fromkeys((*names, *mscales, PARTIAL, "rope_type", "type"), Any)
+    domains = dict.fromkeys((*names, PARTIAL, "rope_type", "type"), Any)
     domains |= {"rope_theta": AboveZero}
     found = check(rope, domains, prefix, required=("rope_theta", *names[:1]))
     if kind == "default":
@@ -49,20 +47,9 @@ def read(
     given = {name: found[name] for name in names if found.get(name) is not None}
     if ORIGINAL in given:
         given["original_positions"] = given.pop(ORIGINAL)
-    try:
-        if kind == "yarn":
-            given.setdefault("attention_factor", _attention_factor(found))
-        return found["rope_theta"], RopeScaling(kind, **given)
-    except ConfigError as error:
-        raise error.within(prefix) from error
-
-
-def _attention_factor(rope: dict[str, Any]) -> float:
-    growth = 0.1 * math.log(max(1, rope["factor"]))
-    mscale, all_dim = (rope.get(name) for name in _MSCALES)
-    if mscale and all_dim:
-        return (mscale * growth + 1) / (all_dim * growth + 1)
-    return growth + 1
+    if kind == "yarn":
+        given.setdefault("attention_factor", 0.1 * math.log(max(1, found["factor"])) + 1)
+    return found["rope_theta"], RopeScaling(kind, **given)
 
 
 def write(config: ModelConfig, *, layered: bool, partial: bool = False) -> dict[str, Any]:

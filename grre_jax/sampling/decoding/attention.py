@@ -6,9 +6,8 @@ product per prompt. The two parts are computed separately, each with its own max
 their sums (as blocks of keys are in arXiv 2205.14135).
 """
 
-import dataclasses
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -18,9 +17,7 @@ from grre_jax.sampling.decoding.cache import Cache
 from grre_jax.sampling.decoding.shards import taken
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class SlotAddresses:
+class SlotAddresses(NamedTuple):
     """Decode slots by completion and back, per shard; a completion is numbered prompt slot x
     samples + sample.
 
@@ -43,8 +40,7 @@ class SlotAddresses:
         return taken(x.reshape(-1, *x.shape[2:]), self.completion_of_slot)
 
 
-@dataclasses.dataclass(frozen=True)
-class VisibleTokens:
+class VisibleTokens(NamedTuple):
     """Tokens of both caches that are visible in a layer without a window.
 
     Attributes:
@@ -113,13 +109,13 @@ Part = tuple[Float[Array, "slots kv m"], Float[Array, "slots kv m"], Float[Array
 
 
 def _part(
-    q: Float[Array, "slots kv m dim"],
+    q: Array,
     cache: Cache,
-    visible: Bool[Array, "slots 1 m_or_1 tokens"],
+    visible: Array,
     config: ModelConfig,
 ) -> Part:
     """Returns the largest score, the sum of exponentials against it, and the sum of values weighted
-    by them. A query without visible tokens has sum 0.
+    by them, of queries [slots, kv, m, dim]. A query without visible tokens has sum 0.
     """
     scores = capped(cache.scores(q) * config.attention_scale, config.attention_softcap)
     scores = jnp.where(visible, scores, NEVER)
@@ -129,7 +125,7 @@ def _part(
     return top, weights.sum(-1), cache.weighted(weights, q.dtype)
 
 
-def _joined(a: Part, b: Part) -> Float[Array, "slots kv m dim"]:
+def _joined(a: Part, b: Part) -> Array:
     # Both sums against the larger of the two maxima, so that no factor exceeds 1.
     top = jnp.maximum(a[0], b[0])
     scale_a = jnp.exp(a[0] - top)
@@ -138,9 +134,7 @@ def _joined(a: Part, b: Part) -> Float[Array, "slots kv m dim"]:
     return _divided(scale_a[..., None] * a[2] + scale_b[..., None] * b[2], total)
 
 
-def _divided(
-    out: Float[Array, "slots kv m dim"], total: Float[Array, "slots kv m"]
-) -> Float[Array, "slots kv m dim"]:
+def _divided(out: Array, total: Array) -> Array:
     """Divides; returns zeros for a query without visible tokens. An idle slot may have one, and
     what it leaves in its cache is multiplied by 0 once the slot is refilled, so it must be finite.
     """

@@ -15,9 +15,8 @@ speed (measured, two queries per key head in float32: 200 us for 128 tokens whol
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +24,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Float, Int
 
 from grre_jax.parallel import mesh as meshes
-from grre_jax.sampling.decoding.shards import placed, taken
+from grre_jax.sampling.decoding.shards import Chosen, placed, taken
 
 # Tokens per block of keys on a CPU: at most, and at least (if only smaller blocks fit, keys stay
 # whole).
@@ -44,9 +43,10 @@ def width_for(tokens: int, before: int = 0) -> int:
     return shared if meshes.platform() == "cpu" and shared >= LEAST_BLOCK else tokens
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Cache:
+Tokens = Float[Array, "slots tokens kv dim"]  # keys or values
+
+
+class Cache(NamedTuple):
     """Keys and values of one layer.
 
     Attributes:
@@ -68,8 +68,8 @@ class Cache:
     @classmethod
     def of(
         cls,
-        keys: Float[Array, "slots tokens kv dim"],
-        values: Float[Array, "slots tokens kv dim"],
+        keys: Tokens,
+        values: Tokens,
         dtype: Any,
         width: int,
     ) -> Cache:
@@ -104,7 +104,7 @@ class Cache:
             written, jax.lax.dynamic_update_slice_in_dim(self.values, new.values, column, 2)
         )
 
-    def put_slots(self, index: Int[Array, "shards some"], new: Cache) -> Cache:
+    def put_slots(self, index: Chosen, new: Cache) -> Cache:
         """Replaces slots of each shard by those of `new`; an index out of range replaces none."""
 
         def put(x, y):
@@ -117,7 +117,7 @@ class Cache:
         """Returns the cache with slots cut over data and fsdp, heads over tensor."""
         return jax.tree.map(lambda x: meshes.constrain(x, "cached"), self)
 
-    def take_slots(self, index: Int[Array, "shards some"]) -> Cache:
+    def take_slots(self, index: Chosen) -> Cache:
         """Returns some slots of each shard."""
         return jax.tree.map(lambda x: taken(x, index), self)
 
@@ -141,14 +141,13 @@ class Cache:
         keys = twice(self._whole_keys(), 3)
         return Cache(_in_blocks(keys, width_for(keys.shape[3], before)), twice(self.values, 2))
 
-    def _whole_keys(self) -> Float[Array, "slots kv dim tokens"]:
+    def _whole_keys(self) -> Array:
+        """Returns the keys as [slots, kv, dim, tokens]."""
         slots, kv, _, width = self.keys.shape
         by_block = self.keys.reshape(slots, kv, self.tokens // width, -1, width)
         return jnp.swapaxes(by_block, 2, 3).reshape(slots, kv, -1, self.tokens)
 
-    def after(
-        self, before: int
-    ) -> tuple[Float[Array, "slots tokens kv dim"], Float[Array, "slots tokens kv dim"]]:
+    def after(self, before: int) -> tuple[Tokens, Tokens]:
         """Returns keys and values behind the first `before` tokens, as `of` takes them."""
         keys = self._whole_keys()[..., before:]
         values = self.values[:, :, before:]
@@ -182,8 +181,7 @@ class Cache:
         )
 
 
-def _in_blocks(
-    keys: Float[Array, "slots kv dim tokens"], width: int
-) -> Float[Array, "slots kv blocks_x_dim width"]:
+def _in_blocks(keys: Array, width: int) -> Array:
+    """Returns [slots, kv, dim, tokens] as [slots, kv, blocks x dim, width]."""
     slots, kv, dim, _ = keys.shape
     return jnp.swapaxes(keys.reshape(slots, kv, dim, -1, width), 2, 3).reshape(slots, kv, -1, width)

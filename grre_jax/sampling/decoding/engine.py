@@ -7,13 +7,13 @@ the host. Every number (temperature, truncation, EOS ids, limits, keys) is trace
 only on the sizes in `Shape`, the length of prompts and the length of the ring buffers.
 """
 
-import dataclasses
 from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, UInt16, UInt32
+from jaxtyping import Array, Float, Int, UInt16, UInt32
 
+from grre_jax.models.attention import attention
 from grre_jax.models.blocked_attention import Visibility
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.experts import UNKNOWN, Routing
@@ -22,12 +22,13 @@ from grre_jax.models.transformer import Block, Transformer
 from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling.decoding.attention import SlotAddresses, VisibleTokens, attend
 from grre_jax.sampling.decoding.cache import MANY_QUERIES, Cache, width_for
-from grre_jax.sampling.decoding.shards import picked, placed, taken
+from grre_jax.sampling.decoding.shards import Chosen, picked, placed, taken
 from grre_jax.sampling.decoding.slots import (
     KEY_KIND,
     KEY_WORDS,
     NONE,
     DecodeSlots,
+    Number,
     PromptSlots,
     assign_all,
     assign_waiting,
@@ -41,7 +42,6 @@ from grre_jax.sampling.decoding.state import (
     RUNNING,
     SCORES,
     STOPPED,
-    HostReport,
     Shape,
     State,
     Trace,
@@ -102,7 +102,7 @@ def prefill(
     rotary: Rotary,
     new: PromptSlots,
     tokens: Int[Array, "shards some length"],
-    prompt_slot: Int[Array, "shards some"],
+    prompt_slot: Chosen,
 ) -> tuple[State, UInt16[Array, "shards some length layers k"] | None]:
     """Computes some prompts and puts them into prompt slots.
 
@@ -139,7 +139,7 @@ def prefill(
         else:
             put_in = held.put_slots(prompt_slot, new_tokens)
         filled.append(put_in.on_mesh())
-        attended = block.attend(q, k, v, visibility, slides)
+        attended = attention(q, k, v, visibility, c, slides)
         # After the last layer only the last token is needed.
         if i == last_layer and not shape.routes:
             x = jnp.take_along_axis(x, at_end, axis=1)
@@ -154,8 +154,7 @@ def prefill(
     hidden = placed(old_hidden, prompt_slot, last)
     prompts = jax.tree.map(lambda x, y: placed(x, prompt_slot, y), state.prompt_slots, new)
     slots = assign_all(prompts, shape.samples) if shape.resident else state.decode_slots
-    state = dataclasses.replace(
-        state,
+    state = state._replace(
         decode_slots=slots,
         prompt_slots=prompts,
         hidden=meshes.constrain(hidden.reshape(state.hidden.shape), "rows"),
@@ -175,11 +174,11 @@ def advance(
     state: State,
     distribution: SamplingDistribution,
     eos: Int[Array, " ends"],
-    limit: Int[Array, ""],
+    limit: Number,
     wanted: Int[Array, " shards"],
-    few: Int[Array, ""],
+    few: Number,
     first: bool = False,
-) -> tuple[State, Trace, HostReport]:
+) -> tuple[State, Trace, tuple[Number, Array, Number]]:
     """Decodes up to shape.steps steps.
 
     Args:
@@ -193,6 +192,10 @@ def advance(
         few: completions left at which the loop returns, so that the host can continue with fewer
             decode slots; 0 for none, and if all are resident.
         first: make a single step, which draws the first token of every completion.
+
+    Returns:
+        The state; what was drawn; and for the host, the same on every device: how many completions
+        run or wait, the prompt slots that are free, and the tokens of the longest that runs.
     """
     model = weights.model
     blocks = weights.blocks
@@ -234,7 +237,7 @@ def advance(
 
     carry = (jnp.int32(0), state, trace)
     _, state, trace = body(carry) if first else jax.lax.while_loop(goes_on, body, carry)
-    report = HostReport(_busy(shape, state), state.prompt_slots.free, _longest(state))
+    report = (_busy(shape, state), state.prompt_slots.free, _longest(state))
     return state, trace, jax.tree.map(lambda x: meshes.constrain(x, "whole"), report)
 
 
@@ -253,19 +256,19 @@ def stacked_routes(routes: list[Routing]) -> UInt16[Array, "tokens layers k"]:
     return jnp.stack([routing.chosen for routing in routes], axis=1).astype(jnp.uint16)
 
 
-def _busy(shape: Shape, state: State) -> Int[Array, ""]:
+def _busy(shape: Shape, state: State) -> Array:
     """Returns the number of completions that run or wait."""
     running = state.decode_slots.active.sum()
     # `assign_all` does not count its completions as started.
     return running + (0 if shape.resident else state.prompt_slots.waiting.sum())
 
 
-def _longest(state: State) -> Int[Array, ""]:
+def _longest(state: State) -> Array:
     """Returns the tokens of the longest running completion."""
     return jnp.where(state.decode_slots.active, state.decode_slots.generated, 0).max()
 
 
-def _host_is_wanted(state: State, wanted: Int[Array, " shards"]) -> Bool[Array, ""]:
+def _host_is_wanted(state: State, wanted: Array) -> Array:
     """True if a shard has the wanted free prompt slots, or one while decode slots would be idle."""
     free = state.prompt_slots.free.sum(1)
     starved = (~state.decode_slots.active).sum(1) > state.prompt_slots.waiting.sum(1)
@@ -283,17 +286,17 @@ def _refilled(state: State) -> State:
     slots, prompts, addresses = jax.lax.cond(
         needed, refill, lambda *same: same, state.decode_slots, state.prompt_slots, state.addresses
     )
-    return dataclasses.replace(state, decode_slots=slots, prompt_slots=prompts, addresses=addresses)
+    return state._replace(decode_slots=slots, prompt_slots=prompts, addresses=addresses)
 
 
-def _hidden_at_slots(state: State) -> Float[Array, "shards slots width"]:
+def _hidden_at_slots(state: State) -> Array:
     hidden = state.hidden.reshape(*state.prompt_slots.prompt.shape, -1)
     return at_decode_slots(hidden, state.decode_slots)
 
 
 def _decoded(
     shape: Shape, model: Transformer, blocks: list[Block], rotary: Rotary, state: State
-) -> tuple[State, Float[Array, "slots width"], UInt16[Array, "slots layers k"] | None]:
+) -> tuple[State, Array, Array | None]:
     """Computes the last token of every decode slot; returns the state with its keys and values,
     its hidden state, and its experts if there are any.
     """
@@ -327,7 +330,7 @@ def _decoded(
         shape.prompt_columns + column,
         state.addresses,
     )
-    state = dataclasses.replace(state, step=state.step + 1, own=caches)
+    state = state._replace(step=state.step + 1, own=caches)
     # A completion that begins had nothing to decode: it continues its prompt's last token.
     first = _hidden_at_slots(state).reshape(hidden.shape)
     return state, jnp.where((generated == 0)[:, None], first, hidden), routes
@@ -341,7 +344,7 @@ def computed_tokens(
     visible: VisibleTokens,
     prefix: list[Cache],
     own: list[Cache],
-    column: Int[Array, ""],
+    column: Number,
     addresses: SlotAddresses,
 ) -> tuple[list[Cache], Float[Array, "slots width"], UInt16[Array, "slots layers k"] | None]:
     """Computes one token of every slot; returns the slots' caches with it, its hidden state, and
@@ -371,7 +374,7 @@ def computed_tokens(
     return caches, model.final(x)[:, 0], stacked_routes(routes) if c.num_experts else None
 
 
-def _uniforms(state: State, ahead: Int[Array, " steps"]) -> Float[Array, "steps slots 2"]:
+def _uniforms(state: State, ahead: Array) -> Array:
     """Returns the random numbers of every slot's draws, each `ahead` steps from now, addressed by
     the completion's key and the token's index.
     """
@@ -395,12 +398,12 @@ def uniforms_at(
 def _drawn(
     shape: Shape,
     state: State,
-    uniforms: Float[Array, "slots 2"],
-    logits: Float[Array, "slots vocab"],
+    uniforms: Array,
+    logits: Array,
     distribution: SamplingDistribution,
-    eos: Int[Array, " ends"],
-    limit: Int[Array, ""],
-) -> tuple[State, Int[Array, "five shards slots"], Float[Array, "three shards slots"]]:
+    eos: Array,
+    limit: Array,
+) -> tuple[State, Array, Array]:
     """Draws a token for every slot and ends the completions that it ends; returns the state and
     the step's part of `Trace`.
     """
@@ -415,16 +418,16 @@ def _drawn(
     prompt = jnp.where(active, at_decode_slots(prompts.prompt, slots), NONE)
     code = jnp.where(stopped, STOPPED, jnp.where(cut, CUT, RUNNING))
     integers = jnp.stack([tokens, prompt, slots.sample, slots.generated, code])
-    slots = dataclasses.replace(
-        slots, token=jnp.where(active, tokens, 0), generated=jnp.where(active, generated, 0)
+    slots = slots._replace(
+        token=jnp.where(active, tokens, 0), generated=jnp.where(active, generated, 0)
     )
     if shape.resident:
         # No prompt slot is filled again, so its finished completions need no count.
         prompt_slot = jnp.where(stopped | cut, NONE, slots.prompt_slot)
-        slots = dataclasses.replace(slots, prompt_slot=prompt_slot)
+        slots = slots._replace(prompt_slot=prompt_slot)
     else:
         slots, prompts = release(slots, prompts, stopped | cut)
-    state = dataclasses.replace(state, decode_slots=slots, prompt_slots=prompts)
+    state = state._replace(decode_slots=slots, prompt_slots=prompts)
     return state, integers, jnp.stack([scores[name].reshape(active.shape) for name in SCORES])
 
 
@@ -448,7 +451,7 @@ def compact_slots(smaller: Shape, state: State) -> State:
         at_decode_slots(rank, slots),
         NONE,
     )
-    slots = dataclasses.replace(slots, prompt_slot=moved)
+    slots = slots._replace(prompt_slot=moved)
     slots = jax.tree.map(lambda x: picked(x, kept), slots)
     prompts = jax.tree.map(lambda x: picked(x, in_use), prompts)
     prefix = [cache.take_slots(in_use).on_mesh() for cache in state.prefix]

@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+Chosen = Int[Array, "shards some"]  # entries of each shard
 
-def taken(x: Array, index: Int[Array, "shards some"] | None) -> Array:
+
+def taken(x: Array, index: Chosen | None) -> Array:
     """Takes entries along the first axis, which has the shards' parts one behind the other; all if
     the index is None.
     """
@@ -17,12 +19,12 @@ def taken(x: Array, index: Int[Array, "shards some"] | None) -> Array:
     return picked(parts, index).reshape(-1, *x.shape[1:])
 
 
-def picked(x: Array, index: Int[Array, "shards some"]) -> Array:
+def picked(x: Array, index: Chosen) -> Array:
     """Takes entries of [shards, all, ...] along the second axis."""
     return jnp.take_along_axis(x, index.reshape(*index.shape, *(1,) * (x.ndim - 2)), axis=1)
 
 
-def placed(x: Array, index: Int[Array, "shards some"], new: Array) -> Array:
+def placed(x: Array, index: Chosen, new: Array) -> Array:
     """Replaces entries of [shards, all, ...] along the second axis; an index out of range replaces
     none.
     """

@@ -9,7 +9,7 @@ All arrays have the shards of the mesh in front. Each shard has its own slots, a
 exchanged between shards.
 """
 
-import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,10 +24,12 @@ NONE = -1  # the prompt slot of an idle decode slot, the prompt of a prompt slot
 KEY_KIND = "threefry2x32"
 KEY_WORDS = 2
 
+Number = Int[Array, ""]  # of tokens, steps, columns
+PerSlot = Int[Array, "shards slots"]
+PerPrompt = Int[Array, "shards prompt_slots"]
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class DecodeSlots:
+
+class DecodeSlots(NamedTuple):
     """Completions that are decoded side by side.
 
     Attributes:
@@ -37,10 +39,10 @@ class DecodeSlots:
         token: [shards, slots] the last token drawn.
     """
 
-    prompt_slot: Int[Array, "shards slots"]
-    sample: Int[Array, "shards slots"]
-    generated: Int[Array, "shards slots"]
-    token: Int[Array, "shards slots"]
+    prompt_slot: PerSlot
+    sample: PerSlot
+    generated: PerSlot
+    token: PerSlot
 
     @property
     def active(self) -> Bool[Array, "shards slots"]:
@@ -48,37 +50,35 @@ class DecodeSlots:
         return self.prompt_slot != NONE
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class PromptSlots:
+class PromptSlots(NamedTuple):
     """Prompts whose KV caches are kept.
 
     Attributes:
         prompt: [shards, prompt_slots] index of the prompt in the call; NONE if never filled.
         length: [shards, prompt_slots] tokens of the prompt.
-        count: [shards, prompt_slots] completions requested of it.
+        requested: [shards, prompt_slots] completions requested of it.
         started, finished: [shards, prompt_slots] completions that have begun and that have ended.
         order: [shards, prompt_slots] when the slot was filled: 0, 1, 2, ...
         keys: [shards, prompt_slots, samples, words] random key of each completion, as words.
     """
 
-    prompt: Int[Array, "shards prompt_slots"]
-    length: Int[Array, "shards prompt_slots"]
-    count: Int[Array, "shards prompt_slots"]
-    started: Int[Array, "shards prompt_slots"]
-    finished: Int[Array, "shards prompt_slots"]
-    order: Int[Array, "shards prompt_slots"]
+    prompt: PerPrompt
+    length: PerPrompt
+    requested: PerPrompt
+    started: PerPrompt
+    finished: PerPrompt
+    order: PerPrompt
     keys: UInt32[Array, "shards prompt_slots samples words"]
 
     @property
-    def waiting(self) -> Int[Array, "shards prompt_slots"]:
+    def waiting(self) -> PerPrompt:
         """Completions that have not begun."""
-        return self.count - self.started
+        return self.requested - self.started
 
     @property
     def free(self) -> Bool[Array, "shards prompt_slots"]:
         """True for slots whose completions have all ended."""
-        return self.finished == self.count
+        return self.finished == self.requested
 
 
 def at_decode_slots(x: Array, slots: DecodeSlots) -> Array:
@@ -102,7 +102,7 @@ def assign_all(prompts: PromptSlots, samples: int) -> DecodeSlots:
         for x in jnp.divmod(jnp.arange(count * samples, dtype=jnp.int32), samples)
     )
     zero = jnp.zeros_like(prompt_slot)
-    wanted = sample < jnp.repeat(prompts.count, samples, axis=1)
+    wanted = sample < jnp.repeat(prompts.requested, samples, axis=1)
     return DecodeSlots(jnp.where(wanted, prompt_slot, NONE), sample, zero, zero)
 
 
@@ -129,7 +129,7 @@ def assign_waiting(slots: DecodeSlots, prompts: PromptSlots) -> tuple[DecodeSlot
         *(jnp.where(begins, 0, x) for x in (slots.generated, slots.token)),
     )
     started = prompts.started + taken.sum(1, dtype=jnp.int32)
-    return new, dataclasses.replace(prompts, started=started)
+    return new, prompts._replace(started=started)
 
 
 def release(
@@ -138,9 +138,9 @@ def release(
     """Makes decode slots idle and counts their completions as finished."""
     here = slots.prompt_slot[..., None] == jnp.arange(prompts.prompt.shape[1])
     here = here & ended[..., None]
-    slots = dataclasses.replace(slots, prompt_slot=jnp.where(ended, NONE, slots.prompt_slot))
+    slots = slots._replace(prompt_slot=jnp.where(ended, NONE, slots.prompt_slot))
     finished = prompts.finished + here.sum(1, dtype=jnp.int32)
-    return slots, dataclasses.replace(prompts, finished=finished)
+    return slots, prompts._replace(finished=finished)
 
 
 def slot_addresses(slots: DecodeSlots, prompts: PromptSlots) -> SlotAddresses:

@@ -1,13 +1,13 @@
 """Sizes that the sampler's programs are compiled for, the state between programs, and results."""
 
 import dataclasses
+from typing import NamedTuple
 
-import jax
-from jaxtyping import Array, Bool, Float, Int, UInt16
+from jaxtyping import Array, Float, Int, UInt16
 
 from grre_jax.sampling.decoding.attention import SlotAddresses
 from grre_jax.sampling.decoding.cache import Cache
-from grre_jax.sampling.decoding.slots import DecodeSlots, PromptSlots
+from grre_jax.sampling.decoding.slots import DecodeSlots, Number, PromptSlots
 
 RUNNING, STOPPED, CUT = 0, 1, 2  # what a drawn token did to its completion
 SCORES = ("sampling", "behavior", "policy")
@@ -59,9 +59,7 @@ class Shape:
         return self.prompt_tokens if self.prompt_in_ring else 0
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """Everything that is kept between two programs.
 
     Attributes:
@@ -74,7 +72,7 @@ class State:
         own: each layer's ring buffers of the decode slots' own tokens.
     """
 
-    step: Int[Array, ""]
+    step: Number
     decode_slots: DecodeSlots
     prompt_slots: PromptSlots
     addresses: SlotAddresses
@@ -83,9 +81,7 @@ class State:
     own: list[Cache]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Trace:
+class Trace(NamedTuple):
     """Draws of some steps.
 
     Attributes:
@@ -99,19 +95,3 @@ class Trace:
     integers: Int[Array, "steps five shards slots"]
     scores: Float[Array, "steps three shards slots"]
     routes: UInt16[Array, "steps shards slots layers k"] | None = None
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class HostReport:
-    """Figures that the host needs after some steps, the same on every device.
-
-    Attributes:
-        busy: completions that run or wait.
-        free: [shards, prompt_slots] slots that can take another prompt.
-        generated: tokens of the longest running completion.
-    """
-
-    busy: Int[Array, ""]
-    free: Bool[Array, "shards prompt_slots"]
-    generated: Int[Array, ""]

@@ -14,13 +14,14 @@ no change of its cache: columns beyond its tokens are not seen, and are written 
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
+from grre_jax.models.attention import attention
 from grre_jax.models.blocked_attention import Visibility, blocked_attention
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.rotary import Rotary
@@ -28,16 +29,16 @@ from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling.decoding.attention import SlotAddresses, VisibleTokens
 from grre_jax.sampling.decoding.cache import Cache, width_for
 from grre_jax.sampling.decoding.engine import computed_tokens, uniforms_at
-from grre_jax.sampling.decoding.shards import taken
-from grre_jax.sampling.decoding.slots import KEY_WORDS, NONE
+from grre_jax.sampling.decoding.shards import Chosen, taken
+from grre_jax.sampling.decoding.slots import KEY_WORDS, NONE, Number
 from grre_jax.sampling.decoding.state import CUT, RUNNING, SCORES, STOPPED
 from grre_jax.sampling.decoding.weights import Weights
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
 
+PerRow = Int[Array, "shards rows"]
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Kept:
+
+class Kept(NamedTuple):
     """Keys and values of one layer, by slot, from which programs gather what they read.
 
     Attributes:
@@ -55,8 +56,8 @@ class Kept:
 
     def put(
         self,
-        slot: Int[Array, "shards some"],
-        start: Int[Array, "shards some"],
+        slot: Chosen,
+        start: Chosen,
         keys: Float[Array, "rows tokens kv dim"],
         values: Float[Array, "rows tokens kv dim"],
     ) -> Kept:
@@ -78,9 +79,7 @@ class Kept:
         return Kept(put(self.keys, keys), put(self.values, values))
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """Rows of a program, as the host chose them.
 
     Attributes:
@@ -95,13 +94,13 @@ class Rows:
         keys: [shards, rows, words] random key of the trajectory, as words.
     """
 
-    slot: Int[Array, "shards rows"]
-    prompt_slot: Int[Array, "shards rows"]
-    before: Int[Array, "shards rows"]
-    filled: Int[Array, "shards rows"]
-    token: Int[Array, "shards rows"]
-    allowed: Int[Array, "shards rows"]
-    joined: Int[Array, "shards rows"]
+    slot: PerRow
+    prompt_slot: PerRow
+    before: PerRow
+    filled: PerRow
+    token: PerRow
+    allowed: PerRow
+    joined: PerRow
     keys: UInt32[Array, "shards rows words"]
 
     @property
@@ -159,8 +158,8 @@ def prefill_prompts(
     weights: Weights,
     prompts: list[Kept],
     tokens: Int[Array, "shards some length"],
-    lengths: Int[Array, "shards some"],
-    slot: Int[Array, "shards some"],
+    lengths: Chosen,
+    slot: Chosen,
 ) -> list[Kept]:
     """Computes prompts and stores their keys and values; returns those of every layer.
 
@@ -182,7 +181,7 @@ def prefill_prompts(
         slides = model.config.slides(i)
         q, k, v = block.qkv(x, *rotary.tables(slides, model.config.rotates(i)))
         kept.append(held.put(slot, jnp.zeros_like(slot), k, v))
-        x, _ = block.finish(x, block.attend(q, k, v, visibility, slides))
+        x, _ = block.finish(x, attention(q, k, v, visibility, model.config, slides))
     return kept
 
 
@@ -252,7 +251,7 @@ def gathered(
 
 
 @partial(jax.jit, donate_argnums=0)
-def replaced(caches: list[Cache], new: list[Cache], at: Int[Array, "shards some"]) -> list[Cache]:
+def replaced(caches: list[Cache], new: list[Cache], at: Chosen) -> list[Cache]:
     """Returns the caches with new ones in some rows; `at` is out of range for none."""
     return [held.put_slots(at, some).on_mesh() for held, some in zip(caches, new, strict=True)]
 
@@ -265,10 +264,10 @@ def decode(
     own: list[Kept],
     caches: list[Cache],
     rows: Rows,
-    start: Int[Array, ""],
+    start: Number,
     distribution: SamplingDistribution,
     eos: Int[Array, " ends"],
-    enough: Int[Array, ""],
+    enough: Number,
 ) -> tuple[list[Kept], list[Cache], Int[Array, "steps 2 shards rows"], Float[Array, "steps 3 *n"]]:
     """Decodes rows until `enough` of them have ended, at most `steps` steps, which write the room's
     columns from `start` on.
@@ -326,13 +325,13 @@ def decode(
 
 
 def _columns(
-    rows: Rows, prompts: Kept, own: Kept, room: int, start: Int[Array, ""]
+    rows: Rows, prompts: Kept, own: Kept, room: int, start: Number
 ) -> tuple[Int[Array, "rows columns"], Int[Array, "rows columns"]]:
     """Returns the position of each column's token in its row's sequence, and the column of the room
     whose step is the first to see it: 0 if it was gathered, `room` if it belongs to another row.
     """
     before_joined = rows.filled - (start - rows.joined)  # the others were drawn since, in the room
-    positions, there = dataclasses.replace(rows, filled=before_joined).columns(prompts, own)
+    positions, there = rows._replace(filled=before_joined).columns(prompts, own)
     column = jnp.broadcast_to(jnp.arange(room, dtype=jnp.int32), (rows.slot.size, room))
     since = jnp.where(column >= rows.joined.reshape(-1, 1), column, room)
     positions = jnp.concatenate([positions, rows.first[:, None] + column - start], axis=1)

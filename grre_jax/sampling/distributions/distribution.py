@@ -10,7 +10,7 @@ over tensor, as the head's output is. No device ever holds another's columns of 
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,9 +39,7 @@ def idle_scopes(params: SamplingParams) -> tuple[str, ...]:
     return (() if cuts else (TRUNCATION,)) + (() if plain else (PLAIN_SCORE,))
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class SamplingDistribution:
+class SamplingDistribution(NamedTuple):
     """softmax(logits / temperature), cut by truncations.
 
     Every row of logits needs a finite one; a token whose logit is -inf is never drawn.

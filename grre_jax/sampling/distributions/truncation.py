@@ -27,13 +27,16 @@ from grre_jax.sampling.distributions import vocabulary
 
 _SIGN = np.uint32(1 << 31)
 
+Logits = Float[Array, "*batch vocab"]
+PerRow = Float[Array, "*batch"]
+
 
 def top_k_threshold(
     k: Int[Array, ""],
-    scaled: Float[Array, "*batch vocab"],
-    floor: Float[Array, "*batch"],
+    scaled: Logits,
+    floor: PerRow,
     axis: str | None = None,
-) -> Float[Array, "*batch"]:
+) -> PerRow:
     """Returns the k-th largest scaled logit; the floor if k is 0 or not below the vocabulary's
     size.
 
@@ -56,10 +59,10 @@ def top_k_threshold(
 
 def top_p_threshold(
     p: Float[Array, ""],
-    scaled: Float[Array, "*batch vocab"],
-    floor: Float[Array, "*batch"],
+    scaled: Logits,
+    floor: PerRow,
     axis: str | None = None,
-) -> Float[Array, "*batch"]:
+) -> PerRow:
     """Returns the last scaled logit that the most probable tokens need to have the share p, in (0,
     1], of the mass of those kept before; the floor if p is 1.
 
@@ -82,10 +85,10 @@ def top_p_threshold(
 
 def min_p_threshold(
     p: Float[Array, ""],
-    scaled: Float[Array, "*batch vocab"],
-    floor: Float[Array, "*batch"],
+    scaled: Logits,
+    floor: PerRow,
     axis: str | None = None,
-) -> Float[Array, "*batch"]:
+) -> PerRow:
     """Returns the largest scaled logit plus log p, p in [0, 1]; the floor if p is 0.
 
     "Turning Up the Heat: Min-p Sampling for Creative and Coherent LLM Outputs"
@@ -110,11 +113,11 @@ def _float(key: UInt32[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def _least_with_less_above(
-    above: Callable[[Float[Array, "*batch"]], Float[Array, "*batch"]],
+    above: Callable[[PerRow], PerRow],
     target: Float[Array, "*#batch"],
-    floor: Float[Array, "*batch"],
-    top: Float[Array, "*batch"],
-) -> Float[Array, "*batch"]:
+    floor: PerRow,
+    top: PerRow,
+) -> PerRow:
     """Returns the smallest x from floor to top with above(x) < target: the scaled logit of a token,
     or the floor.
 

@@ -99,7 +99,7 @@ class Play:
 
     def respond(
         self, address: Any, sample: int, turn: int, tokens: list[int]
-    ) -> Future[sampling.Observation | None]:
+    ) -> Future[list[int] | None]:
         """Steps the environment of a trajectory; see `sampling.sample_trajectories`."""
         played = self._played[address.position, sample]
         done = Future()
@@ -119,7 +119,7 @@ class Play:
 
     def _observed(
         self, played: _Played, text: str, ended: bool, reply: Reply | Failure
-    ) -> sampling.Observation | None:
+    ) -> list[int] | None:
         if isinstance(reply, Failure):
             played.failure = reply
             return None
@@ -137,7 +137,7 @@ class Play:
             # It is not over: a later trajectory of the same address would go on in it.
             self.runner.end(played.trace)
             return None
-        return sampling.Observation(tokens)
+        return tokens
 
     def end(self, trajectory: sampling.Trajectory) -> None:
         """Ends the environment of a trajectory that a limit cut, before another begins."""
@@ -168,8 +168,8 @@ class Play:
                 break
             # No turn follows the last observation, so that it is left out.
             if turn + 1 < len(turns):
-                tokens += observation.tokens
-                mask += [False] * len(observation.tokens)
+                tokens += observation
+                mask += [False] * len(observation)
         else:
             # The turns did not end it, and the demonstration may be made again.
             self.runner.end(played.trace)

@@ -104,13 +104,8 @@ GROWTH = 0.1 * math.log(4)
         ({"type": "linear", "factor": 2}, RopeScaling("linear", 2.0)),
         (HALF, RopeScaling("llama3", 8.0, 1.0, 4.0, 64)),
         (
-            YARN | {"mscale": 2.0, "mscale_all_dim": 0.5},
-            RopeScaling(
-                "yarn",
-                4.0,
-                original_positions=64,
-                attention_factor=(2 * GROWTH + 1) / (GROWTH / 2 + 1),
-            ),
+            YARN,
+            RopeScaling("yarn", 4.0, original_positions=64, attention_factor=GROWTH + 1),
         ),
     ],
 )
@@ -128,14 +123,13 @@ LONGROPE = {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] 
     "family, field, values",
     [
         ("llama", "rope_parameters.rope_theta", {"rope_parameters": {"rope_theta": -1.0}}),
-        ("llama", "high_freq_factor", {"rope_scaling": HALF | {"high_freq_factor": 0.5}}),
         ("gemma3_text", "sliding", {"rope_parameters": SCALED}),
         ("phi3", "rope_type", {"rope_scaling": LONGROPE}),
         ("mistral", "partial_rotary_factor", {"partial_rotary_factor": 0.5}),
         ("ministral", "sliding_window", {"sliding_window": None, "layer_types": SLIDING}),
         ("olmo3", "rope_local_base_freq", {"rope_local_base_freq": 5.0}),
         ("smollm3", "no_rope_layers", {"no_rope_layers": [1]}),
-        ("smollm3", "use_sliding_window", {"sliding_window": 3, "layer_types": SLIDING}),
+        ("smollm3", "sliding_window", {"sliding_window": 3, "layer_types": SLIDING}),
     ],
 )
 def test_what_a_family_would_compute_otherwise_is_refused(family, field, values):

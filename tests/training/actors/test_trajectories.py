@@ -35,8 +35,8 @@ def sampled(play, position, scripts, ended):
                 reason = "done"
                 break
             if turn + 1 < len(script):
-                tokens += observation.tokens
-                mask += [False] * len(observation.tokens)
+                tokens += observation
+                mask += [False] * len(observation)
         yield sampling.Trajectory(
             address,
             sample,

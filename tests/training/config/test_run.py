@@ -30,7 +30,7 @@ def value_of(config, dotted):
         ("--sampling.top-p 0.5", "sampling.top_p", 0.5),
         ("--training.share_prompts NO", "training.share_prompts", False),
         ("--model.path=", "model.path", ""),
-        ("--model.lora-targets v_proj, q_proj", "model.lora_targets", ("q_proj", "v_proj")),
+        ("--model.lora-targets v_proj, q_proj", "model.lora_targets", ("v_proj", "q_proj")),
         ("--model.system_prompt none", "model.system_prompt", None),
         ("--objective.options.epsilon-low=0.6", "objective.options.epsilon_low", 0.6),
         ("--model.template-arguments.a false", "model.template_arguments.a", False),

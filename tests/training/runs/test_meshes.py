@@ -13,7 +13,7 @@ import json, sys
 import jax, jax.numpy as jnp, numpy as np
 from flax import nnx
 from grre_jax import models, objectives, parallel
-from grre_jax.models import LoraConfig, ModelConfig, Transformer
+from grre_jax.models import LoraConfig, ModelConfig, Transformer, transformer
 from grre_jax.rollouts import Group
 from grre_jax.training import state as states
 from grre_jax.training.data.pack import BatchShape
@@ -48,7 +48,8 @@ objective = objectives.algorithm("grpo", kl_coef=0.05, kl_estimator="k3")
 
 def run(name, mesh_config, devices):
     mesh = parallel.make_mesh(mesh_config, devices)
-    model = Transformer(MODELS[name], rngs=nnx.Rngs(3), lora=LORA if "lora" in name else None, unroll="scanned" not in name, remat="attended" if "scanned" in name else "none")
+    transformer.UNROLL_LAYERS_ON_CPU = 0 if "scanned" in name else 32
+    model = Transformer(MODELS[name], rngs=nnx.Rngs(3), lora=LORA if "lora" in name else None, remat="attended" if "scanned" in name else "none")
     for parameter, value in models.parameters(model).items():
         if parameter.endswith("_lora_b"):  # zero in a new model
             draw = np.random.default_rng(1).normal(scale=0.2, size=value.shape)
