@@ -36,6 +36,11 @@ class RopeScaling(Record):
     beta_slow: AboveZero = 1.0
     truncate: bool = True
 
+    def _validate(self) -> None:
+        if self.kind == "llama3" and self.low_freq_factor >= self.high_freq_factor:
+            domain = f"a number above low_freq_factor={self.low_freq_factor}"
+            raise ConfigError("high_freq_factor", domain, self.high_freq_factor)
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Record):
@@ -150,6 +155,9 @@ class ModelConfig(Record):
             raise ConfigError("num_kv_heads", domain, self.num_kv_heads)
         if self.head_dim % 2:
             raise ConfigError("head_dim", "an even number", self.head_dim)
+        if self.rotary_share > 1 or self.rotary_dim < 2 or self.rotary_dim % 2:
+            domain = f"a share that rotates 2, 4, ... of head_dim={self.head_dim} entries"
+            raise ConfigError("rotary_share", domain, self.rotary_share)
         for name in ("sliding_layers", "rotated_layers"):
             flags = getattr(self, name)
             if flags and len(flags) != self.num_layers:

@@ -64,7 +64,7 @@ class SamplerCall:
             max_concurrent=max_concurrent,
             max_new_tokens=batch.max_new_tokens,
             prompt_tokens=batch.prompts.shape[1],
-            cache_dtype=cache_dtype or str(weights.dtype),
+            cache_dtype=weights.cache_dtype(cache_dtype),
             routes=routes,
         )
         self.prompt_routes: list[tuple[np.ndarray, jax.Array]] = []

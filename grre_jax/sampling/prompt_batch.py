@@ -98,8 +98,8 @@ def make_prompt_batch(
     shards = 1 if mesh is None else meshes.row_devices(mesh)
     given = len(prompts)
     positions = np.arange(given) if positions is None else positions
-    if len(positions) != given:
-        raise ValueError(f"positions: expected {given}, one per prompt, got {positions!r}")
+    if not isinstance(positions, jax.Array):
+        positions = _host_positions(positions, given)
     counts = np.full(given, group_size, np.int32)
     if prompt_lengths is None:
         prompts, prompt_lengths = pad_prompts(prompts, config=config)
@@ -203,10 +203,30 @@ def checked_key(key: Array) -> Array:
 
 
 def padded_ends(ids: Sequence[int]) -> Int[Array, " ends"]:
-    """Returns the tokens that end a completion, padded with NONE."""
-    found = np.unique(np.asarray(ids, np.int32))
+    """Returns the tokens that end a completion, padded with NONE.
+
+    Raises:
+        ValueError: something else than token ids.
+    """
+    found = np.unique(np.asarray(ids))
+    if found.size and found.dtype.kind not in "iu":
+        raise ValueError(f"eos_ids: expected token ids, got {ids!r}")
     room = max(-(-found.size // ENDS), 1) * ENDS
-    return jnp.asarray(np.pad(found, (0, room - found.size), constant_values=NONE))
+    return jnp.asarray(np.pad(found.astype(np.int32), (0, room - found.size), constant_values=NONE))
+
+
+def _host_positions(positions: Any, given: int) -> Int[np.ndarray, " prompts"]:
+    found = np.asarray(positions)
+    if (
+        found.shape != (given,)
+        or found.dtype.kind not in "iu"
+        # With or without a sign: fold_in reads the same 32 bits.
+        or not ((-INT32 <= found) & (found < 2 * INT32)).all()
+    ):
+        raise ValueError(
+            f"positions: expected {given} integers of 32 bits, one per prompt, got {positions!r}"
+        )
+    return found
 
 
 @partial(jax.jit, static_argnames="group_size")

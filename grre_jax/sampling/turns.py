@@ -212,7 +212,7 @@ def sample_trajectories(
     ends = padded_ends(weights.model.config.eos_ids if eos_ids is None else eos_ids)
     stops = StopStrings(params.stop, decode) if decode else None
     call = _Call(weights, starts, respond, limits, params, stops, ends, wait)
-    call.allocate(rows, slots, room, cache_dtype or str(weights.dtype))
+    call.allocate(rows, slots, room, weights.cache_dtype(cache_dtype))
     return call.trajectories()
 
 

@@ -152,7 +152,8 @@ def test_other_numbers_compile_nothing(draw):
     "change, named",
     [
         ({"prompts": [[1], [2, VOCAB]]}, f"from 0 to {VOCAB - 1}.*prompt 1"),
-        ({"positions": [0, 1]}, "positions"),
+        ({"positions": [0, 1, 2**32]}, "positions"),
+        ({"cache_dtype": "int8"}, "cache_dtype"),
         ({"stop": ("A",)}, "decode"),
         ({"key": 0}, "key"),
         ({"key": jax.random.key(0, impl="rbg")}, "key"),

@@ -51,6 +51,10 @@ class SafetensorsSource:
         if not file and os.path.lexists(index):
             weight_map = read_object(index).get("weight_map")
             files = {*require(weight_map, dict[str, str], index, "weight_map").values()}
+            if outside := sorted(name for name in files if Path(name).name != name):
+                raise DataError(
+                    f"{index}: weight_map: expected names of files beside it, got {outside[0]!r}"
+                )
         for path in [folder / name for name in sorted(files)]:
             with _open(path) as handle:
                 for stored in handle.keys():

@@ -15,6 +15,8 @@ from jaxtyping import Array, Float
 from grre_jax.models.transformer import Block, Transformer, unstacked
 from grre_jax.parallel import mesh as meshes
 
+CACHE_DTYPES = ("float32", "bfloat16")
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +42,17 @@ class Weights:
     def dtype(self) -> Any:
         """Dtype of the activations."""
         return _activations(self.model)
+
+    def cache_dtype(self, given: str | None) -> str:
+        """Returns the dtype of keys and values by name: the given one, or the activations' if None.
+
+        Raises:
+            ValueError: it is neither of the two that caches have.
+        """
+        if given not in (None, *CACHE_DTYPES):
+            domain = " or ".join(CACHE_DTYPES)
+            raise ValueError(f"cache_dtype: expected {domain}, got {given!r}")
+        return given or str(self.dtype)
 
     @property
     def model(self) -> Transformer:

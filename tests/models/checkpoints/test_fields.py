@@ -136,7 +136,8 @@ def test_the_index_names_files_beside_it(checkpoint):
     tensors = safetensors.numpy.load_file(folder / WEIGHTS).keys()
     index, part = folder / INDEX, folder / "model-a.safetensors"
     (folder / WEIGHTS).rename(part)
-    files = ("config.json", "a\0.safetensors")
+    (folder.parent / part.name).write_bytes(part.read_bytes())
+    files = ("config.json", "a\0.safetensors", f"../{part.name}", str(part))
     for weight_map in (*VALUES, *(dict.fromkeys(tensors, file) for file in files)):
         index.write_text(json.dumps({"weight_map": weight_map}))
         with pytest.raises(DataError, match="weight_map|tensor"):  # tensor: an empty object
