@@ -109,17 +109,8 @@ def group_ids_array(groups: Ids) -> Ids:
 
     Args:
         groups: [responses] integers, negative on padding.
-
-    Raises:
-        ValueError: if groups are not integers.
     """
     known = concrete(groups)
-    dtype = groups.dtype if known is None else known.dtype
-    if dtype.kind not in "iu":
-        raise ValueError(
-            "groups must be integers, equal for the responses of one prompt and -1 on padding, not"
-            f" {dtype}"
-        )
     # Ids such as hashes wrap around in the 32-bit integers of a device: two groups could become
     # one, or a group padding.
     if known is not None and (known != known.astype(np.int32)).any():
@@ -163,9 +154,6 @@ def check_finite(
     known = concrete(values)
     if known is None:
         return
-    # "V" is the kind of bfloat16 and the other narrow floats of ml_dtypes.
-    if known.dtype.kind not in "biufV":
-        raise ValueError(f"{name} must be real numbers, not {known.dtype}")
     numbers = known.astype(np.float64)
     bad = ~(np.isfinite(numbers) | (nan & np.isnan(numbers))) | (numbers < least)
     ids = None if groups is None else concrete(groups)

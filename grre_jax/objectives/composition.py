@@ -276,7 +276,7 @@ def policy_loss(
         ([[-0.125, -0.125], [0.0, 0.0]], 0.5)
     """
     logprobs = flat_logprobs(logprobs, batch)
-    _check_batch(objective, batch, stats)
+    _check_batch(objective, batch)
     if stats is None:
         stats = batch_stats(batch, objective, logprobs)
     x = LossInputs.of(objective, logprobs, batch, stats)
@@ -354,7 +354,7 @@ def _metrics(x: LossInputs, contribution: Contribution, limited: Gate) -> dict[s
     return metrics | {"limited_fraction": x.share(limited)}
 
 
-def _check_batch(objective: Objective, batch: Batch, stats: BatchStats | None) -> None:
+def _check_batch(objective: Objective, batch: Batch) -> None:
     for name in sorted(objective.requires):
         present(objective, batch, name)
     drops = any(part.drops for part in (*objective.shaping, objective.advantage))
@@ -362,12 +362,5 @@ def _check_batch(objective: Objective, batch: Batch, stats: BatchStats | None) -
         raise ValueError(
             f'{objective.name} with denominator="kept" needs the batch to say what was dropped:'
             " pass dropped= from shape_data"
-        )
-    gathered = {name for statistic in objective.gathers for name in statistic.names}
-    apart = objective.term.separates_experts
-    if stats and (not gathered <= {*stats.gathered} or (apart and stats.expert is None)):
-        raise ValueError(
-            f"{objective.name} needs more of the global batch than counts: make stats by"
-            " batch_stats(batch, objective, logprobs)"
         )
     objective.check()

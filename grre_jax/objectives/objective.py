@@ -433,7 +433,7 @@ def stack(objectives: Sequence[Objective]) -> Objective:
         An `Objective` whose hyperparameters are arrays [len(objectives)].
 
     Raises:
-        ValueError: if the sequence is empty, or two objectives differ in structure.
+        ValueError: if two objectives differ in structure.
 
     Examples:
         The loss at three clip ranges, in one compilation; all ratios are 1.5:
@@ -457,11 +457,6 @@ def stack(objectives: Sequence[Objective]) -> Objective:
         [0.2, 0.15, 0.05]
     """
     # Names do not differ here (`Label`): algorithms that share a structure can be stacked.
-    if len({jax.tree.structure(objective) for objective in objectives}) != 1:
-        raise ValueError(
-            "stack needs at least one objective, and none that differs from another in more than"
-            f" hyperparameters, not {[objective.name for objective in objectives]}"
-        )
     dtype = jnp.result_type(float)
     return jax.tree.map(
         lambda *leaves: jnp.stack([jnp.asarray(leaf, dtype) for leaf in leaves]), *objectives

@@ -11,14 +11,14 @@ filtered, penalised and measured like any other.
         return -x.advantages * width * jnp.tanh(jnp.exp(x.log_ratio) / width)
 """
 
-import importlib.util
+import functools
 import inspect
 import math
-import sys
-import zlib
+import runpy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -155,28 +155,24 @@ def load_object(where: str) -> Callable | Part:
         A function, or a part.
 
     Raises:
-        ValueError: if the file or the object does not exist, naming those that do.
+        ValueError: if the file cannot be run, or has no such object, naming those that it has.
     """
     path, _, name = where.rpartition(":")
     file = Path(path).expanduser()
-    if not file.is_file():
-        raise ValueError(f"{where!r}: there is no file {path!r}; expected FILE.py:NAME")
-    # One module per version of a file: the same function is the same objective and compiles once,
-    # an edited one is another.
-    module_name = f"_loss_{file.stem}_{zlib.crc32(file.read_bytes()):x}"
-    if module_name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(module_name, file)
-        module = importlib.util.module_from_spec(spec)
-        # Before the code runs: a dataclass in the file looks its module up there.
-        sys.modules[module_name] = module
-        try:
-            spec.loader.exec_module(module)
-        except Exception as error:  # the file is the user's: it may fail in any way, and is named
-            del sys.modules[module_name]
-            message = f"{path} cannot be imported: {type(error).__name__}: {error}"
-            raise ValueError(message) from error
-    values = vars(sys.modules[module_name])
+    try:
+        values = _names(file, file.read_bytes())
+    except Exception as error:  # the file is the user's: it may fail in any way, and is named
+        message = f"{path} cannot be imported: {type(error).__name__}: {error}"
+        raise ValueError(message) from error
     if not callable(values.get(name)):
         usable = [key for key, value in values.items() if callable(value)]
         raise ValueError(f"{path} has no function {name!r}; it has {', '.join(usable)}")
     return values[name]
+
+
+@functools.cache
+def _names(file: Path, content: bytes) -> dict[str, Any]:
+    """Runs a version of a file once, and returns what it defines: the same function is the same
+    objective and compiles once, an edited one is another.
+    """
+    return runpy.run_path(str(file))

@@ -43,7 +43,7 @@ def test_a_wrong_command_is_status_2():
 @pytest.mark.parametrize(
     ("status", "words", "named"),
     [
-        (2, "--objective.name none.py:loss", "there is no file"),
+        (2, "--objective.name none.py:loss", "No such file"),
         (2, "--objective.name chord", "--data.mix"),
         (1, "--data.path nowhere", "nowhere"),
         (1, "--model.path gpt2", "GPT2LMHeadModel"),

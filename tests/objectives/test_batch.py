@@ -25,7 +25,6 @@ def test_wide_group_ids_part_responses_as_they_are():
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("groups", np.array(["a", "b", "a", "b", "c"])),
         ("advantages", np.array([0, 0, np.nan, 0, 0])),
         ("mask", np.full((5, 3), 0.5)),
         ("old_logprobs", np.zeros((5, 2))),

@@ -17,7 +17,7 @@ def test_decisions_of_the_whole_batch_need_its_statistics():
     objective = objectives.algorithm("m2po")
     logprobs = np.zeros((2, 3))
     batch = objectives.padded_batch(**FIELDS, old_logprobs=logprobs)
-    with pytest.raises(ValueError, match="m2po"):
+    with pytest.raises(KeyError, match="second_moment"):
         objectives.policy_loss(objective, logprobs, batch, objectives.batch_stats(batch))
     for wrong in (None, np.zeros((2, 4))):
         with pytest.raises(ValueError, match="log-?prob"):

@@ -119,6 +119,7 @@ def test_a_full_disk_of_the_first_ends_both_with_its_error(tmp_path):
         assert "lost another process" not in said
 
 
+@pytest.mark.distributed
 def test_two_tell_each_other_numbers_and_records(two):
     assert [out["who"] for out in two] == [[2, 0, 8, True, True], [2, 1, 8, True, False]]
     for out in two:
@@ -127,6 +128,7 @@ def test_two_tell_each_other_numbers_and_records(two):
         assert out["largest"] == [0, 0, 4, 0]  # a call later
 
 
+@pytest.mark.distributed
 def test_what_the_first_alone_does_fails_in_both(two):
     assert [(out["ran"], out["returned"]) for out in two] == [([0], "value"), ([], None)]
     assert [out["KeyError('k')"] for out in two] == [
@@ -144,6 +146,7 @@ def test_what_the_first_alone_does_fails_in_both(two):
         assert "the command line of process 1 differs" in out["differs"]
 
 
+@pytest.mark.distributed
 def test_two_share_arrays(two):
     assert [out["own"] for out in two] == [[0, 2, 4, 6], [1, 3, 5]]
     assert all(out["fetched"] for out in two)

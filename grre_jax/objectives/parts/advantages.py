@@ -85,16 +85,8 @@ def _uniform_by_response(key: PRNGKeyArray, responses: int) -> Responses:
     """Draws [responses] numbers in [0, 1): of one key, response i draws from `fold_in(key, i)`, so
     that padding the batch changes no draw.
     """
-    # Raw words, as of `jax.random.PRNGKey`.
-    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        key = jax.random.wrap_key_data(key)
     if key.ndim == 0:
         key = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(responses))
-    if key.shape != (responses,):
-        raise ValueError(
-            f"key must be one PRNG key or one for each of the {responses} responses, not of shape"
-            f" {key.shape}"
-        )
     return jax.vmap(jax.random.uniform)(key)
 
 

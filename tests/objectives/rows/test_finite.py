@@ -21,7 +21,7 @@ examples = settings(max_examples=50, deadline=None, derandomize=True, database=N
 BOUND = {np.float64: 500, np.float32: 80}
 CHOSEN = every_objective(True)
 # With exponentials of rewards or of whole responses, and with statistics of the batch.
-QUICK = ("gspo-population", "opmd_logavgexp-mean", "vespo-default", "gepo-default")
+QUICK = ("opmd_logavgexp-mean", "gepo-default")
 
 
 def at_temperature(objective, case):

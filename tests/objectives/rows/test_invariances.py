@@ -33,7 +33,7 @@ SCALING = {
     "m2po-default": 0,
     "red_drop-default": 1,
 }
-KINDS = (*SCALING, "gvpo-default", "opmd-kimi", "reinforce_pp-baseline")
+KINDS = (*SCALING, "gvpo-default")
 # These choose tokens, or bounds, by order or by balance over the batch: where two stand equally
 # high the choice is rounding's.
 CHOOSING = ("bapo-default", "clip_cov-default", "m2po-default")

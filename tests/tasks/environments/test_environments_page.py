@@ -1,8 +1,6 @@
-"""The programs of docs/environments.md run as they stand; that of OpenEnv: test_openenv.py."""
-
-import asyncio
-
-import pytest
+"""The programs of docs/environments.md run as they stand; those of OpenEnv and of
+verifiers: test_openenv.py and test_verifiers.py.
+"""
 
 from grre_jax import tasks
 
@@ -20,12 +18,3 @@ def test_the_gymnasium_environment_is_made(tmp_path):
     world = task.environment()
     assert world.reset(task.question(0), 0)[0]["content"] == "0"
     assert world.step("r").observation == "1"
-
-
-def test_the_environment_of_verifiers_judges(tmp_path):
-    pytest.importorskip("verifiers", reason="extra verifiers")
-    (tmp_path / "sums.py").write_text(program("verifiers"))
-    env = f"{tmp_path / 'sums.py'}:load_environment"
-    task = tasks.build("verifiers", env=env, arguments={"count": 50})
-    question = task.question(0)
-    assert asyncio.run(task.verify(question, question.answer)).components["right"] == 1.0

@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.request
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -24,6 +25,12 @@ from .playing import play, program
 
 pytest.importorskip("openenv", reason="extra openenv")
 
+# OpenEnv imports what draws its web pages, which no server here has, in seconds.
+WITHOUT_PAGES = """
+import sys
+from unittest.mock import MagicMock
+sys.modules["gradio"] = MagicMock()
+"""
 SERVERS = """
 import os, sys, threading, time
 from fastmcp import FastMCP
@@ -75,13 +82,14 @@ serve(create_fastapi_app(Tools, CallToolAction, CallToolObservation), tools)
 def server(tmp_path_factory):
     """The addresses of the game and the tools, which are served again when the server has died."""
     path = tmp_path_factory.mktemp("openenv") / "servers.py"
-    path.write_text(program("OpenEnv").partition("if __name__")[0] + SERVERS)
+    path.write_text(WITHOUT_PAGES + program("OpenEnv").partition("if __name__")[0] + SERVERS)
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     ports = [str(listening.getsockname()[1]) for listening in sockets]
     for listening in sockets:
         listening.close()
     process = subprocess.Popen([sys.executable, path, *ports], start_new_session=True)
     game, tools = (f"http://127.0.0.1:{port}" for port in ports)
+    sys.modules["gradio"] = MagicMock()
     for url in (game, tools):
         while process.poll() is None:
             with contextlib.suppress(OSError):

@@ -1,5 +1,6 @@
 """Environments of the package verifiers: of one turn, of several, with tools, and its own."""
 
+import asyncio
 import dataclasses
 
 import pytest
@@ -10,7 +11,7 @@ from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.environments.runner import InProcessEnvironments, make_judge
 
-from .playing import play
+from .playing import play, program
 
 pytest.importorskip("verifiers", reason="extra verifiers")
 
@@ -189,3 +190,11 @@ def test_an_installed_environment_is_found_by_its_name(tmp_path, monkeypatch):
     # What is in both data sets is not trained on.
     trained = {int(task.question(position).answer) for position in range(60)}
     assert trained == set(range(0, 32, 2)) and len(task.evaluation(30)) == 9
+
+
+def test_the_environment_of_the_page_judges(tmp_path):
+    (tmp_path / "sums.py").write_text(program("verifiers"))
+    env = f"{tmp_path / 'sums.py'}:load_environment"
+    task = tasks.build("verifiers", env=env, arguments={"count": 50})
+    question = task.question(0)
+    assert asyncio.run(task.verify(question, question.answer)).components["right"] == 1.0

@@ -46,11 +46,11 @@ SLOW = """11, 111, \\boxed{ \\frac{ answer_to_ the_answer_is_$ ####_ A:⏎ 1_ 1/
 
 @pytest.mark.parametrize("name", ["arithmetic", "gsm8k", "toolace"])
 def test_texts_made_to_be_slow_are_judged_in_the_run_s_own_process(name):
-    """Hundreds of thousands of characters; anything quadratic would take minutes."""
+    """A hundred thousand characters; anything quadratic would take minutes."""
     task = tasks.build(name)
     question = tasks.Question("case", "asked", {"toolace": "[f(a=1)]"}.get(name, "7"))
     pieces = [piece.replace("_", " ") for piece in SLOW.split(" ") if piece]
-    texts = [piece * (size // len(piece)) for piece in pieces for size in (300_000, 9_900)]
+    texts = [piece * (size // len(piece)) for piece in pieces for size in (100_000, 9_900)]
     (judged,) = InProcess(task)([(question, texts)])
     assert judged.failures == [""] * len(texts)
     assert not judged.rewards.any()

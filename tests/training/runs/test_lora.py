@@ -19,6 +19,7 @@ from grre_jax.training.data.pack import BatchShape, pack
 from grre_jax.training.export import write_model
 from grre_jax.training.step import loss_and_gradient
 
+from ...models.conftest import random_model
 from ...run_processes import quiet
 from ..test_step import CONFIG
 
@@ -41,7 +42,7 @@ def shaken(params, seed):
 def test_loss_and_gradient_are_those_of_the_merged_model(make_group):
     groups = [make_group(i, prompt=i, lengths=(2, 5, 1), rewards=[1, 0, i % 2]) for i in (1, 2, 3)]
     batch = pack(groups, BATCH)
-    graph, start, frozen = training_state.split(models.init(CONFIG, 3, lora=LORA))
+    graph, start, frozen = training_state.split(random_model(**vars(CONFIG), lora=LORA))
     params = shaken(start, 1)
     reference = shaken(start, 2)
 
@@ -80,8 +81,8 @@ def test_a_run_trains_resumes_and_exports_what_the_next_one_begins_with(
 
     def config(name, words=""):
         common = f"--model.path {base} --model.lora_rank 2 --model.lora_alpha 4"
-        common += " --model.lora_targets q_proj,v_proj,down_proj --objective.name grpo"
-        common += " --objective.options.kl_coef 0.01 --training.steps 4 --warm-start.steps 3"
+        common += " --model.lora_targets q_proj,v_proj,down_proj --objective.name asymre"
+        common += " --objective.options.kl_coef 0.01 --training.steps 4 --warm-start.steps 0"
         common += " --evaluation.questions 0 --checkpoint.every 2 --checkpoint.export true"
         return make_config(tmp_path / name, f"{common} {words}")
 

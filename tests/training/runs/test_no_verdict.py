@@ -82,7 +82,7 @@ def test_a_run_whose_verifier_always_crashes_stops_with_the_first_reason(make_co
         "def build(seed=0): return Always(seed=seed, operands=2)\n"
     )
     words = f"--task.name {verifier}:build --task.verify_processes 0"
-    words += " --objective.name asymre --evaluation.questions 0 --warm-start.steps 0"
+    words += " --evaluation.questions 0 --warm-start.steps 0"
     config = make_config(tmp_path / "runs", words)
     with pytest.raises(DataError, match="error: ZeroDivisionError: sandbox lost"):
         train(config)

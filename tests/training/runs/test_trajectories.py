@@ -27,11 +27,17 @@ pytestmark = pytest.mark.usefixtures("no_reports")
 
 @pytest.fixture(scope="module")
 def config(make_config, tmp_path_factory):
-    words = f"--task.name {CALCULATOR} --task.options.operands 2 --task.options.digits 1"
+    folder = tmp_path_factory.mktemp("trajectories")
+    # With few environments at once, for one test: they are rows of what is compiled for all.
+    (folder / "few.py").write_text(
+        "from grre_jax.tasks.task import load_function\n"
+        f"class Few(load_function({CALCULATOR!r})):\n    most_environments = 3\n"
+    )
+    words = f"--task.name {folder / 'few.py'}:Few --task.options.operands 2 --task.options.digits 1"
     words += " --task.options.flaw 0.5 --sampling.max_new_tokens 12 --sampling.max_turns 3"
     words += " --sampling.max_turn_tokens 5 --regime.sync_interval 2 --training.steps 4"
     words += " --evaluation.every 2 --evaluation.questions 4 --checkpoint.every 2"
-    return make_config(tmp_path_factory.mktemp("trajectories"), words)
+    return make_config(folder / "run", words)
 
 
 @pytest.fixture(scope="module")
