@@ -52,20 +52,20 @@ class Draw:
         kinds = [self.one(FULL, SLIDING) for _ in range(self.layers)]
         return {"sliding_window": self.one(3, 11)} | self.one({}, {"layer_types": kinds})
 
-    def rope(self):
+    def rope(self, *truncated):
         yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
-        yarn |= {"beta_fast": self.one(32, 3), "truncate": self.one(True, False)}
+        yarn |= {"beta_fast": self.one(32, 3), "truncate": self.one(*truncated)}
         llama3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 16}
         llama3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
         linear = {"rope_type": "linear", "factor": 3.0}
         return self.one({"rope_type": "default"}, linear, llama3, yarn)
 
     def scaling(self):
-        return {"rope_parameters": self.rope() | {"rope_theta": self.one(1e2, 1e4)}}
+        return {"rope_parameters": self.rope(True, False) | {"rope_theta": self.one(1e2, 1e4)}}
 
     def layered(self):
         local = {"rope_type": "default", "rope_theta": self.one(10.0, 1e4)}
-        both = {FULL: self.rope() | {"rope_theta": 100.0}, SLIDING: local}
+        both = {FULL: self.rope(True) | {"rope_theta": 100.0}, SLIDING: local}
         return self.listed() | {"rope_parameters": both}
 
     def partial(self):

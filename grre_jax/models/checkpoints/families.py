@@ -204,6 +204,9 @@ def _rotary(resolved: Any, row: Row, slides: bool) -> dict[str, Any]:
         local_theta, _ = rope_fields.read(rope[kinds[1]], f"{prefix}{kinds[1]}.", ())
         rope = rope[kinds[0]]
         prefix = f"{prefix}{kinds[0]}."
+        # transformers 5 reads it beside the kinds of layers alone, where it is true.
+        if rope.get("truncate", True) is not True:
+            raise ConfigError(f"{prefix}truncate", "true", rope["truncate"])
     theta, scaling = rope_fields.read(rope, prefix, row.scalings)
     share = rope.get(rope_fields.PARTIAL)
     if share not in (None, 1) and not row.partial:

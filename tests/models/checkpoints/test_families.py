@@ -124,6 +124,7 @@ LONGROPE = {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] 
     [
         ("llama", "rope_parameters.rope_theta", {"rope_parameters": {"rope_theta": -1.0}}),
         ("llama", "high_freq_factor", {"rope_scaling": HALF | {"high_freq_factor": 0.5}}),
+        ("olmo3", "truncate", {"rope_scaling": YARN | {"truncate": False}}),
         ("gemma3_text", "sliding", {"rope_parameters": SCALED}),
         ("phi3", "rope_type", {"rope_scaling": LONGROPE}),
         ("mistral", "partial_rotary_factor", {"partial_rotary_factor": 0.5}),
