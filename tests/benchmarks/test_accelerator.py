@@ -35,8 +35,8 @@ def positive(spread):
 def test_a_kernel_without_parity_fails_its_case_alone(answered, imported, monkeypatch):
     kernels = imported("attention_kernels")
 
-    def wrong_if_shared(q, k, v, seen, **options):
-        out = kernels.blocked_attention(q, k, v, seen, seen, **options)
+    def wrong_if_shared(q, k, v, seen, config):
+        out = kernels.blocked_attention(q, k, v, seen, seen, scale=config.attention_scale)
         return out if seen.prefix_ids is None else out * 1.001
 
     monkeypatch.setattr(kernels, "attention", wrong_if_shared)
