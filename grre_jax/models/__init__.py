@@ -6,11 +6,11 @@ from grre_jax.models.checkpoints.adapters import (
     add_adapter as add_adapter,
     save_adapter as save_adapter,
 )
-from grre_jax.models.checkpoints.export import save as save
-from grre_jax.models.checkpoints.families import (
+from grre_jax.models.checkpoints.config_json import (
     config_from_dict as config_from_dict,
     config_to_dict as config_to_dict,
 )
+from grre_jax.models.checkpoints.export import save as save
 from grre_jax.models.checkpoints.huggingface import (
     fingerprint as fingerprint,
     init as init,

@@ -1,4 +1,4 @@
-"""The shape of a dense decoder-only transformer, of the families in `checkpoints.family_table`."""
+"""The shape of a dense decoder-only transformer, of the families in `checkpoints.families`."""
 
 import dataclasses
 from typing import Literal
@@ -91,7 +91,7 @@ class ModelConfig(Record):
         experts_per_token: experts that a token takes.
         normalise_experts: the weights of a token's experts sum to 1.
         max_positions: longest sequence that the model was made for, in tokens.
-        family: only names the architecture on export, as `checkpoints.family_table` does.
+        family: only names the architecture on export, as `checkpoints.families` does.
         eos_ids: ids of the tokens that end a completion.
         bos_id: id of the token that begins a text; None if the checkpoint declares none.
 

@@ -14,7 +14,7 @@ from flax import nnx
 
 from grre_jax import models, sampling
 from grre_jax.models.checkpoints import export
-from grre_jax.models.checkpoints.family_table import FAMILIES
+from grre_jax.models.checkpoints.families import FAMILIES
 
 torch = pytest.importorskip("torch", reason="extra parity")
 transformers = pytest.importorskip("transformers", reason="extra parity")

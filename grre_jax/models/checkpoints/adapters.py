@@ -14,9 +14,9 @@ from grre_jax.domains import AboveZero, Positive
 from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import check, fields_of, read_object
 from grre_jax.models import lora
-from grre_jax.models.checkpoints import families
+from grre_jax.models.checkpoints import config_json
 from grre_jax.models.checkpoints.export import new_folder
-from grre_jax.models.checkpoints.family_table import FAMILIES
+from grre_jax.models.checkpoints.families import FAMILIES
 from grre_jax.models.checkpoints.huggingface import ADAPTER_CONFIG
 from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
 from grre_jax.models.config import ModelConfig
@@ -125,7 +125,7 @@ def _check_apart(config: ModelConfig, terms: LoraConfig) -> None:
 
 def _tensor_name(parameter: str, layer: int) -> str:
     projection, _, half = parameter.split("_")
-    module = families.tensor_name(f"{projection}_proj", layer).removesuffix(".weight")
+    module = config_json.tensor_name(f"{projection}_proj", layer).removesuffix(".weight")
     return f"base_model.model.{module}.lora_{half.upper()}.weight"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from grre_jax.errors import DataError, UsageError, naming
-from grre_jax.models.checkpoints import families, streaming
+from grre_jax.models.checkpoints import config_json, streaming
 from grre_jax.models.checkpoints.huggingface import parameters, read_generation_config
 from grre_jax.models.checkpoints.merge import merged
 from grre_jax.models.checkpoints.safetensors_files import write_files
@@ -94,7 +94,7 @@ def _write(
 ) -> None:
     """Writes the files of `save`; `stored` are the model's `streaming.stored_tensors`."""
     arrays = parameters(model)
-    values = families.config_to_dict(model.config, str(arrays["embed"].dtype))
+    values = config_json.config_to_dict(model.config, str(arrays["embed"].dtype))
     generation = {} if tokenizer_from is None else _copy_tokenizer(Path(tokenizer_from), folder)
     # The ids of the model take precedence over those of the tokenizer's folder.
     special = {field: values[field] for field in ("bos_token_id", "eos_token_id")}

@@ -1,357 +1,192 @@
-"""The model families of Hugging Face: config.json to `ModelConfig` and back, names of tensors.
+"""The model families as a table: options, fields of config.json and names of tensors of each.
 
-The configuration classes of transformers resolve a file: defaults of absent fields, and the
-layouts of transformers 4 (`rope_theta`, `rope_scaling`) and 5 (`rope_parameters`). Files are
-written in both layouts.
+To add a family, add a row here; `config_json` reads and writes its configurations by it. What
+transformers computes decides: its class of the family reads the fields, and has the defaults of
+those that are absent.
 """
 
-import copy
 import dataclasses
-import re
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from grre_jax.domains import ConfigError, checked
-from grre_jax.errors import UsageError
-from grre_jax.json_files import Tokens, check, fields_of
-from grre_jax.models.checkpoints import config_fields, rope_fields
-from grre_jax.models.checkpoints.family_table import FAMILIES, Row, model_type
-from grre_jax.models.config import ModelConfig
+from grre_jax.domains import AboveZero, Count
 
-# Option of `ModelConfig` -> field of config.json, in all families.
-OPTIONS = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "num_kv_heads": "num_key_value_heads",
-    "head_dim": "head_dim",
-    "rms_norm_eps": "rms_norm_eps",
-    "tie_embeddings": "tie_word_embeddings",
-    "max_positions": "max_position_embeddings",
+_SCALINGS = ("linear", "llama3", "yarn")
+_BIASES = {"qkv_bias": "attention_bias", "attention_out_bias": "attention_bias"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What distinguishes a family.
+
+    Attributes:
+        architecture: class in transformers.
+        fixed: options of `ModelConfig` that are the same in every model of the family.
+        options: options of `ModelConfig` that are the value of a field.
+        fields: domains of fields beside `config_fields.DOMAINS`, or of fields that the class reads
+            without having them.
+        windows: which layers have the sliding window: "none"; "all", if there is a window; "listed"
+            in layer_types; "chosen" there if use_sliding_window is true.
+        rotated: which layers rotate: "all"; "listed" in no_rope_layers; "sliding", if there is a
+            window.
+        layered: True if full and sliding layers have separate rotary parameters.
+        partial: True if the family may rotate a part of each head.
+        scalings: kinds of scaling of the rotary frequencies.
+        names: tensors of a layer with other names than `config_json.LAYER_NAMES`; projections with
+            one name are rows of one tensor, in the order of the model.
+        width: field of the width of a SwiGLU.
+        activation: field of the activation.
+        model_type: if it is not the family's name.
+    """
+
+    architecture: str
+    fixed: dict[str, Any] = dataclasses.field(default_factory=dict)
+    options: dict[str, str] = dataclasses.field(default_factory=lambda: _BIASES)
+    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
+    windows: Literal["none", "all", "listed", "chosen"] = "none"
+    rotated: Literal["all", "listed", "sliding"] = "all"
+    layered: bool = False
+    partial: bool = False
+    scalings: tuple[str, ...] = _SCALINGS
+    names: dict[str, str] = dataclasses.field(default_factory=dict)
+    width: str = "intermediate_size"
+    activation: str = "hidden_act"
+    model_type: str = ""
+
+
+_OLMO_FIXED = {"qk_norm": True, "whole_qk_norm": True, "pre_norms": False, "post_norms": True}
+_GEMMA_FIXED = {"activation": "gelu_tanh", "unit_offset_norms": True, "scale_embeddings": True}
+_QKV_BIAS = {"qkv_bias": "attention_bias"}
+_CAPS = {"logit_softcap": "final_logit_softcapping", "attention_softcap": "attn_logit_softcapping"}
+_GEMMA2 = Row(
+    "Gemma2ForCausalLM",
+    _GEMMA_FIXED,
+    _BIASES | _CAPS,
+    {"hidden_act": Any},  # the class reads hidden_activation
+    windows="listed",
+    activation="hidden_activation",
+)
+_EXPERTS = {"num_experts": "num_experts", "experts_per_token": "num_experts_per_tok"}
+_MULTIPLIERS = {
+    "embedding_multiplier": "embedding_multiplier",
+    "residual_multiplier": "residual_multiplier",
+    "attention_multiplier": "attention_multiplier",
+    "logit_divisor": "logits_scaling",
+}
+_GATE_UP = dict.fromkeys(("gate_proj", "up_proj"), "mlp.gate_up_proj.weight")
+_GLM = Row(
+    "GlmForCausalLM",
+    {"interleaved_rotary": True},
+    _QKV_BIAS,
+    partial=True,
+    names=_GATE_UP,
+)
+
+FAMILIES: dict[str, Row] = {
+    "llama": Row(
+        "LlamaForCausalLM",
+        fields={"layer_types": tuple[Literal["full_attention"], ...] | None},
+    ),
+    "qwen2": Row("Qwen2ForCausalLM", {"qkv_bias": True}, {}, windows="chosen"),
+    "qwen3": Row("Qwen3ForCausalLM", {"qk_norm": True}, windows="chosen"),
+    "gemma3": Row(
+        "Gemma3ForCausalLM",
+        _GEMMA_FIXED | {"qk_norm": True, "post_norms": True},
+        _BIASES | {"logit_softcap": "final_logit_softcapping"},
+        dict.fromkeys(("sliding_window_pattern", "rope_local_base_freq"), Any),
+        "listed",
+        layered=True,
+        activation="hidden_activation",
+        model_type="gemma3_text",
+    ),
+    "mistral": Row("MistralForCausalLM", {}, {}, windows="all"),
+    "ministral": Row("MinistralForCausalLM", {}, {}, windows="listed"),
+    "seed_oss": Row(
+        "SeedOssForCausalLM",
+        options={"qkv_bias": "attention_bias", "attention_out_bias": "attention_out_bias"},
+    ),
+    "gemma": Row(
+        "GemmaForCausalLM",
+        _GEMMA_FIXED,
+        # "gelu" means the approximation by tanh too in this class.
+        fields={
+            "hidden_act": Literal["gelu_pytorch_tanh", "gelu"],
+            "hidden_activation": Literal["gelu_pytorch_tanh", None],
+        },
+    ),
+    "olmo2": Row("Olmo2ForCausalLM", _OLMO_FIXED),
+    "olmo3": Row("Olmo3ForCausalLM", _OLMO_FIXED, windows="listed", layered=True),
+    "exaone4": Row(
+        "Exaone4ForCausalLM",
+        {"qk_norm": True, "pre_norms": False, "post_norms": True},
+        {},
+        {"sliding_window_pattern": Count | None},
+        "listed",
+        "sliding",
+    ),
+    "phi3": Row(
+        "Phi3ForCausalLM",
+        {},
+        {},
+        {"auto_map": Any},  # published folders name a copy of the class
+        "all",
+        partial=True,
+        scalings=(),
+        names=dict.fromkeys(("q_proj", "k_proj", "v_proj"), "self_attn.qkv_proj.weight") | _GATE_UP,
+    ),
+    "glm": _GLM,
+    "glm4": dataclasses.replace(
+        _GLM,
+        architecture="Glm4ForCausalLM",
+        fixed=_GLM.fixed | {"post_norms": True},
+        names=_GATE_UP
+        | {
+            "mlp_norm": "post_attention_layernorm.weight",
+            "post_attn_norm": "post_self_attn_layernorm.weight",
+            "post_mlp_norm": "post_mlp_layernorm.weight",
+        },
+    ),
+    "granite": Row(
+        "GraniteForCausalLM",
+        options=_BIASES | _MULTIPLIERS,
+        fields={"attention_multiplier": AboveZero},
+    ),
+    "gemma2": dataclasses.replace(_GEMMA2, fixed=_GEMMA_FIXED | {"post_norms": True}),
+    "vaultgemma": dataclasses.replace(
+        _GEMMA2,
+        architecture="VaultGemmaForCausalLM",
+        names={"mlp_norm": "pre_feedforward_layernorm.weight"},
+    ),
+    "smollm3": Row("SmolLM3ForCausalLM", windows="chosen", rotated="listed"),
+    "helium": Row("HeliumForCausalLM", {"interleaved_rotary": True}, _QKV_BIAS),
+    "ernie4_5": Row("Ernie4_5ForCausalLM", {"interleaved_rotary": True}, {}),
+    "qwen3_moe": Row(
+        "Qwen3MoeForCausalLM",
+        {"qk_norm": True},
+        _BIASES | _EXPERTS | {"normalise_experts": "norm_topk_prob"},
+        # The first is another name of num_experts, the second belongs to layers that slide.
+        dict.fromkeys(("num_local_experts", "max_window_layers"), Any),
+        width="moe_intermediate_size",
+    ),
+    "olmoe": Row(
+        "OlmoeForCausalLM",
+        {"qk_norm": True, "whole_qk_norm": True},
+        _BIASES | _EXPERTS | {"normalise_experts": "norm_topk_prob"},
+    ),
+    "mixtral": Row(
+        "MixtralForCausalLM",
+        {},
+        {"num_experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"},
+        windows="all",
+        names={
+            "router_proj": "block_sparse_moe.gate.weight",
+            "expert_gate_proj": "block_sparse_moe.experts.*.w1.weight",
+            "expert_up_proj": "block_sparse_moe.experts.*.w3.weight",
+            "expert_down_proj": "block_sparse_moe.experts.*.w2.weight",
+        },
+    ),
 }
 
-# A model of text and images, of which the text model is read, and where transformers has stored
-# the tensors of the text model.
-MULTIMODAL = "Gemma3ForConditionalGeneration"
-_TEXT_PREFIXES = {
-    "language_model.model.": "model.",
-    "model.language_model.": "model.",
-    "language_model.lm_head.": "lm_head.",
-    "lm_head.": "lm_head.",
-}
 
-# Parameter of the model -> tensor of the checkpoint, where *_proj matrices are [out, in].
-TOP_NAMES = {
-    "embed": "model.embed_tokens.weight",
-    "final_norm": "model.norm.weight",
-    "head": "lm_head.weight",
-}
-LAYER_NAMES = {
-    "attn_norm": "input_layernorm.weight",
-    "mlp_norm": "post_attention_layernorm.weight",
-    **{f"{p}_proj": f"self_attn.{p}_proj.weight" for p in "qkvo"},
-    **{f"{p}_bias": f"self_attn.{p}_proj.bias" for p in "qkvo"},
-    **{f"{p}_norm": f"self_attn.{p}_norm.weight" for p in "qk"},
-    **{f"{p}_proj": f"mlp.{p}_proj.weight" for p in ("gate", "up", "down")},
-    "router_proj": "mlp.gate.weight",
-    **{f"expert_{p}_proj": f"mlp.experts.*.{p}_proj.weight" for p in ("gate", "up", "down")},
-}
-# Names in models that also have norms after the halves of a block.
-FOUR_NORMS = {
-    "mlp_norm": "pre_feedforward_layernorm.weight",
-    "post_attn_norm": "post_attention_layernorm.weight",
-    "post_mlp_norm": "post_feedforward_layernorm.weight",
-}
-# Buffers that old checkpoints stored and that follow from the configuration.
-IGNORED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
-
-
-def is_multimodal(values: dict[str, Any]) -> bool:
-    """True if a config.json describes a model of text and images."""
-    return values.get("architectures") == [MULTIMODAL]
-
-
-def text_tensor(stored: str) -> str | None:
-    """Returns the name of a tensor in the text model of a model of text and images; None for one of
-    another part.
-    """
-    for prefix, own in _TEXT_PREFIXES.items():
-        if stored.startswith(prefix):
-            return own + stored.removeprefix(prefix)
-    return None
-
-
-def _text_values(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the fields of the text model of a model of text and images."""
-    text = checked("text_config", dict, values.get("text_config"))
-    shared = {
-        name: value
-        for name, value in values.items()
-        if value is not None and name not in config_fields.OF_IMAGES
-    }
-    return config_fields.TEXT_DEFAULTS | text | shared
-
-
-def tensor_name(piece: str, layer: int | None = None, config: ModelConfig | None = None) -> str:
-    """Returns the name of a tensor in a checkpoint.
-
-    Args:
-        piece: name of the parameter, or of one projection of a fused one ("embed", "q_proj", ...),
-            or of one expert ("expert_up_proj.0", ...).
-        layer: index of the layer; None for parameters outside the layers.
-        config: the shape of the model; None for a name that is the same in all.
-    """
-    if layer is None:
-        return TOP_NAMES[piece]
-    names = LAYER_NAMES
-    if config is not None:
-        names = names | (FOUR_NORMS if config.post_norms else {}) | FAMILIES[config.family].names
-    parameter, _, expert = piece.partition(".")
-    return f"model.layers.{layer}.{names[parameter].replace('*', expert)}"
-
-
-def _family(values: dict[str, Any]) -> str:
-    """Returns the family that model_type names, or architectures if it is absent."""
-    named, kind = (
-        checked(name, annotation, values.get(name))
-        for name, annotation in config_fields.NAMES.items()
-    )
-    for family, row in FAMILIES.items():
-        fits = not named or named == (row.architecture,)
-        if (named or kind) and fits and kind in (None, model_type(family)):
-            return family
-    supported = ", ".join((*(row.architecture for row in FAMILIES.values()), MULTIMODAL))
-    raise ConfigError("architectures and model_type", f"those of one of {supported}", [named, kind])
-
-
-def _options(row: Row) -> dict[str, str]:
-    """Returns the field of each option of `ModelConfig` that is the value of one."""
-    return OPTIONS | {"intermediate_size": row.width} | row.options
-
-
-def _resolved(values: dict[str, Any], family: str) -> Any:
-    """Returns the configuration of transformers.
-
-    Raises:
-        ConfigError: a field is missing, unknown or outside its domain, or has an option that the
-            family lacks here.
-    """
-    from transformers import CONFIG_MAPPING
-
-    row = FAMILIES[family]
-    kind: Any = CONFIG_MAPPING[model_type(family)]
-    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
-    domains = {name: config_fields.DOMAINS.get(name, Any) for name in defaults} | row.fields
-    domains |= dict.fromkeys(config_fields.UNDECLARED, Any)
-    check(
-        values,
-        config_fields.UNUSED | domains | config_fields.NAMES,
-        required=config_fields.REQUIRED,
-        unsupported=config_fields.UNSUPPORTED,
-    )
-    mapped = {*_options(row).values(), "intermediate_size", *config_fields.LAYERED}
-    fields = {}
-    skipped = {*config_fields.HARMLESS, *config_fields.NAMES, *_IDS} - mapped
-    for name in sorted((domains.keys() & values.keys()) - skipped):
-        default = defaults.get(name)
-        others = values[name] != default and bool(values[name] or default)
-        if name not in mapped and domains[name] is Any and name in defaults and others:
-            raise ConfigError(name, f"{default!r}: this family has no other here", values[name])
-        fields[name] = values[name]
-    try:
-        # It changes objects of rotary fields, and does so again for a model.
-        resolved = kind(**copy.deepcopy(fields), **dict.fromkeys(_IDS))
-        resolved.standardize_rope_params()
-        return resolved
-    except Exception as error:  # it validates values, and computes with them
-        domain = f"what {kind.__name__} of transformers takes ({' '.join(str(error).split())})"
-        raise ConfigError("fields", domain, fields) from error
-
-
-def _layers(resolved: Any, row: Row) -> dict[str, Any]:
-    """Returns the options by layer: which have the sliding window, and which rotate."""
-    count = resolved.num_hidden_layers
-    window = None
-    if getattr(resolved, "use_sliding_window", True):
-        window = getattr(resolved, "sliding_window", None)
-    kinds = getattr(resolved, "layer_types", None)
-    slides = (bool(window),) * count
-    if kinds is not None:
-        if not {rope_fields.FULL, rope_fields.SLIDING}.issuperset(kinds):
-            raise ConfigError("layer_types", f"{rope_fields.FULL} or {rope_fields.SLIDING}", kinds)
-        slides = tuple(kind == rope_fields.SLIDING for kind in kinds)
-    rotates = (True,) * count
-    if row.rotated == "listed":
-        rotates = tuple(map(bool, resolved.no_rope_layers))
-    elif row.rotated == "sliding" and window:
-        rotates = slides
-    return {
-        "sliding_window": (window or 0) if any(slides) else 0,
-        "sliding_layers": slides if any(slides) else (),
-        "rotated_layers": () if all(rotates) else rotates,
-    }
-
-
-def _rotary(resolved: Any, row: Row, slides: bool) -> dict[str, Any]:
-    """Returns the options of the rotary embedding."""
-    rope = checked("rope_parameters", dict, resolved.rope_parameters)
-    prefix = "rope_parameters."
-    local_theta = 0.0
-    if row.layered:
-        kinds = (rope_fields.FULL, rope_fields.SLIDING)
-        check(rope, dict.fromkeys(kinds, dict), prefix, required=kinds)
-        local_theta, _ = rope_fields.read(rope[kinds[1]], f"{prefix}{kinds[1]}.", ())
-        rope = rope[kinds[0]]
-        prefix = f"{prefix}{kinds[0]}."
-        # transformers 5 reads it beside the kinds of layers alone, where it is true.
-        if rope.get("truncate", True) is not True:
-            raise ConfigError(f"{prefix}truncate", "true", rope["truncate"])
-    theta, scaling = rope_fields.read(rope, prefix, row.scalings)
-    share = rope.get(rope_fields.PARTIAL)
-    if share not in (None, 1) and not row.partial:
-        raise ConfigError(rope_fields.PARTIAL, "1: this family rotates whole heads", share)
-    return {
-        "rope_theta": theta,
-        "rope_scaling": scaling,
-        "local_rope_theta": local_theta if slides else 0.0,
-        "rotary_share": 1.0 if share is None else share,
-    }
-
-
-_IDS = ("eos_token_id", "bos_token_id", "pad_token_id")
-
-
-def _special_ids(values: dict[str, Any], generation: dict[str, Any] | None) -> dict[str, Any]:
-    """Returns eos_ids and bos_id; generation_config.json takes precedence over config.json."""
-    found: dict[str, Any] = {}
-    for field in ("eos_token_id", "bos_token_id"):
-        ids = (generation or {}).get(field)
-        ids = checked(field, Tokens, values.get(field) if ids is None else ids)
-        found[field] = [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
-        if any(i >= values["vocab_size"] for i in found[field]):
-            raise ConfigError(field, f"token ids below vocab_size={values['vocab_size']}", ids)
-    bos = found["bos_token_id"]
-    return {"eos_ids": tuple(found["eos_token_id"]), "bos_id": bos[0] if bos else None}
-
-
-def config_from_dict(
-    values: dict[str, Any],
-    where: Path = Path("config.json"),
-    generation: dict[str, Any] | None = None,
-) -> ModelConfig:
-    """Returns the shape of the model that a config.json describes.
-
-    A field is read, known to change nothing (`config_fields.HARMLESS`), ignored with a warning if
-    it is unknown and off (null, false, 0 or empty), or refused. Of a Gemma3ForConditionalGeneration
-    the text model is read. `attn_logit_softcapping` has no effect in a Gemma3ForCausalLM of
-    transformers (to 5.23), and therefore none here.
-
-    Args:
-        values: the parsed config.json.
-        where: its path, for messages.
-        generation: the parsed generation_config.json, whose eos_token_id and bos_token_id take
-            precedence.
-
-    Returns:
-        The shape, with the defaults of transformers for fields that are absent.
-
-    Raises:
-        DataError: a field is missing, unknown or outside its domain, two fields contradict each
-            other, or the model lacks the architecture or an option. Names the file and the field.
-    """
-    with fields_of(where):
-        if is_multimodal(values):
-            values = _text_values(values)
-        family = _family(values)
-        row = FAMILIES[family]
-        resolved = _resolved(values, family)
-        fields = _options(row)
-        found = {option: getattr(resolved, field, None) for option, field in fields.items()}
-        options = {option: value for option, value in found.items() if value is not None}
-        heads = options["num_heads"]
-        options.setdefault("num_kv_heads", heads)
-        options.setdefault("head_dim", max(1, options["hidden_size"] // max(1, heads)))
-        options |= _layers(resolved, row)
-        options |= _rotary(resolved, row, any(options["sliding_layers"]))
-        query_scale = getattr(resolved, "query_pre_attn_scalar", 0)
-        if query_scale != options["head_dim"]:
-            options["query_scale"] = query_scale
-        try:
-            return ModelConfig(
-                family=family, **options, **_special_ids(values, generation), **row.fixed
-            )
-        except ConfigError as error:
-            fields |= {"rotary_share": rope_fields.PARTIAL, "query_scale": "query_pre_attn_scalar"}
-            field = fields.get(error.field, error.field)
-            raise ConfigError(field, error.domain, error.value) from error
-
-
-def _check_expressible(config: ModelConfig, values: dict[str, Any], architecture: str) -> None:
-    """Raises UsageError or DataError unless the model is read from a config.json as it is."""
-    read = dataclasses.asdict(config_from_dict(values))
-    if config.query_scale == config.head_dim:
-        read["query_scale"] = config.query_scale
-    if not any(config.sliding_layers):
-        read |= {"sliding_window": config.sliding_window, "sliding_layers": config.sliding_layers}
-    for field, value in dataclasses.asdict(config).items():
-        if read[field] != value:
-            raise UsageError(
-                f"{field}={value} cannot be written as {architecture}, which has"
-                f" {field}={read[field]} here: choose the family that fits"
-            )
-
-
-def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any]:
-    """Returns the contents of the config.json from which `transformers` makes the same model.
-
-    Args:
-        config: the shape.
-        dtype: of the stored tensors ("float32", "bfloat16", ...).
-
-    Raises:
-        UsageError, DataError: the architecture of `config.family` cannot express an option.
-    """
-    row = FAMILIES[config.family]
-    eos = list(config.eos_ids)
-    activation = {"silu": "silu", "gelu_tanh": "gelu_pytorch_tanh"}[config.activation]
-    values: dict[str, Any] = {
-        "architectures": [row.architecture],
-        "model_type": model_type(config.family),
-        "intermediate_size": config.intermediate_size,
-        row.activation: activation,
-        **rope_fields.write(config, layered=row.layered, partial=row.partial),
-        "bos_token_id": config.bos_id,
-        "eos_token_id": eos[0] if len(eos) == 1 else eos or None,
-        "torch_dtype": dtype,
-        "dtype": dtype,
-        # Else transformers takes the id of the published models, which a small vocabulary lacks.
-        "pad_token_id": None,
-    }
-    for option, field in _options(row).items():
-        value = getattr(config, option)
-        # Caps are 0 here and null there for none.
-        values[field] = None if value == 0 and not isinstance(value, bool) else value
-    values |= _written_layers(config, row)
-    if row.activation == "hidden_activation":
-        values["query_pre_attn_scalar"] = int(config.query_scale or config.head_dim)
-    _check_expressible(config, values, row.architecture)
-    return values
-
-
-def _written_layers(config: ModelConfig, row: Row) -> dict[str, Any]:
-    slides = [config.slides(i) for i in range(config.num_layers)]
-    rotates = [int(config.rotates(i)) for i in range(config.num_layers)]
-    values: dict[str, Any] = {"no_rope_layers": rotates} if row.rotated == "listed" else {}
-    if row.windows == "none":
-        return values
-    if row.windows == "chosen":
-        values |= {"use_sliding_window": any(slides)}
-    if row.windows == "all" or (row.windows == "chosen" and not any(slides)):
-        return values | {"sliding_window": config.sliding_window or None}
-    kinds = [rope_fields.SLIDING if one else rope_fields.FULL for one in slides]
-    # transformers requires a window even if no layer slides, but of an EXAONE 4 that rotates.
-    window = config.sliding_window or config.max_positions
-    if row.rotated == "sliding" and not any(slides) and all(rotates):
-        window = None
-    return values | {"sliding_window": window, "layer_types": kinds}
+def model_type(family: str) -> str:
+    """Returns a family's `model_type` in config.json."""
+    return FAMILIES[family].model_type or family

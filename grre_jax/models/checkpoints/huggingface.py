@@ -17,7 +17,7 @@ from jaxtyping import Array
 
 from grre_jax.errors import DataError
 from grre_jax.json_files import read_object
-from grre_jax.models.checkpoints import families, streaming
+from grre_jax.models.checkpoints import config_json, streaming
 from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import Transformer
@@ -47,7 +47,7 @@ def load_config(path: str | os.PathLike) -> ModelConfig:
     """
     folder = locate(Path(path))
     file = folder / "config.json"
-    return families.config_from_dict(read_object(file), file, read_generation_config(folder))
+    return config_json.config_from_dict(read_object(file), file, read_generation_config(folder))
 
 
 def read_generation_config(folder: Path) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def load(
     memory for the shards of the largest tensor.
 
     Args:
-        path: a Hugging Face folder of a family in `family_table`, or of a
+        path: a Hugging Face folder of a family in `families`, or of a
             Gemma3ForConditionalGeneration, whose text model is loaded (config.json with one or
             several safetensors files).
         dtype: of the parameters; the checkpoint's tensors are cast to it.
@@ -108,9 +108,9 @@ def load(
     folder = Path(path)
     config = load_config(folder)
     rename = None
-    if families.is_multimodal(read_object(folder / "config.json")):
+    if config_json.is_multimodal(read_object(folder / "config.json")):
         _log.warning("%s: the text model is loaded, without the vision tower", folder)
-        rename = families.text_tensor
+        rename = config_json.text_tensor
     source = SafetensorsSource(folder, rename=rename)
     abstract = nnx.eval_shape(
         lambda: Transformer(
@@ -151,11 +151,11 @@ def _check(
 ) -> None:
     """Raises DataError if a tensor is missing, unexpected or of the wrong shape."""
     expected = streaming.stored_shapes(streaming.stored_pieces(config, shapes))
-    head = families.TOP_NAMES["head"]
-    embed = families.TOP_NAMES["embed"]
+    head = config_json.TOP_NAMES["head"]
+    embed = config_json.TOP_NAMES["embed"]
     # A tied checkpoint may store the head too, if it is the embedding.
     tied = {head} & source.shapes.keys() if config.tie_embeddings else set()
-    buffers = filter(families.IGNORED.fullmatch, source.shapes)
+    buffers = filter(config_json.IGNORED.fullmatch, source.shapes)
     remedy = "take config.json and all weight files from one checkpoint"
     source.check(expected, remedy, {*tied, *buffers})
     if tied and not np.array_equal(source.read(head), source.read(embed)):

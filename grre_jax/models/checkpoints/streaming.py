@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P, Sharding
 from jaxtyping import Array
 
 from grre_jax.errors import DataError
-from grre_jax.models.checkpoints import families, layout
+from grre_jax.models.checkpoints import config_json, layout
 from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
 from grre_jax.models.config import ModelConfig
 from grre_jax.parallel import mesh as meshes
@@ -59,7 +59,7 @@ def stored_pieces(config: ModelConfig, shapes: dict[str, tuple[int, ...]]) -> li
                 continue
             whole = shape if layer is None else shape[1:]
             for piece, stored in layout.stored_shapes(config, parameter, whole).items():
-                tensor = families.tensor_name(piece, layer, config)
+                tensor = config_json.tensor_name(piece, layer, config)
                 pieces.append(Piece(name, layer, tensor, rows[tensor], stored))
                 rows[tensor] += stored[0]
     return pieces

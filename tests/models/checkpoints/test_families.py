@@ -6,7 +6,7 @@ import pytest
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models import ModelConfig, config_from_dict, config_to_dict
-from grre_jax.models.checkpoints.family_table import FAMILIES
+from grre_jax.models.checkpoints.families import FAMILIES
 from grre_jax.models.config import RopeScaling
 
 from .test_fields import SIZES

@@ -14,7 +14,7 @@ import safetensors.numpy
 from grre_jax import models
 from grre_jax.errors import DataError
 from grre_jax.models.checkpoints import config_fields
-from grre_jax.models.checkpoints.family_table import FAMILIES, model_type
+from grre_jax.models.checkpoints.families import FAMILIES, model_type
 
 from ..conftest import STORED, edit_tensors
 
