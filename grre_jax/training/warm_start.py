@@ -154,7 +154,7 @@ def check_demonstrations(parts: build.Parts) -> None:
         DataError: all are over the limits, or one is empty.
     """
     warm = parts.config.warm_start
-    count = warm.batch_size
+    count = min(warm.batch_size, warm.demonstrations)
     if warm.steps and not list(_fitting_groups(parts, _positions(count))):
         prompt, new = limits(parts.config)
         raise DataError(

@@ -49,6 +49,7 @@ class Supply:
         checkpoints: of earlier policies, which a resumed run may sample with.
         explorer: samples for training, in this process or on a cluster.
         own: the samples of the run's schedule, and the folder where they are sealed.
+        writers: calls whose data sets are waited for side by side.
 
     Attributes:
         watch: seconds by phase, for the metrics of a step.
@@ -60,6 +61,7 @@ class Supply:
         explorer: Explorer | Explorers,
         own: Samples,
         checkpoints: Checkpoints,
+        writers: int = 1,
     ) -> None:
         self.parts = parts
         self.explorer = explorer
@@ -70,7 +72,7 @@ class Supply:
         self.watch = Stopwatch() if self.apart else explorer.watch
         self._together = processes.many() and not self.apart  # the processes sample together
         self._threads = ThreadPoolExecutor(VERSIONS_AT_ONCE)  # each hands out a version's calls
-        self._sealer = ThreadPoolExecutor(1)
+        self._sealer = ThreadPoolExecutor(writers)
         # A rollout folder has one writer at a time, and there may be several threads.
         self._sealing = threading.Lock()
         self._open: set[Future] = set()  # what `_wait` waits for
@@ -317,14 +319,18 @@ class NewestSupply(Supply):
     discarded as too old, however long it takes.
 
     Args:
-        arguments: of `Supply`.
+        parts, explorer, own, checkpoints: as of `Supply`.
     """
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._most = 2 * self.parts.config.cluster.explorers.most  # calls under way
-        # The data sets of all of them are waited for side by side.
-        self._sealer = ThreadPoolExecutor(self._most)
+    def __init__(
+        self,
+        parts: build.Parts,
+        explorer: Explorer | Explorers,
+        own: Samples,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self._most = 2 * parts.config.cluster.explorers.most  # calls under way
+        super().__init__(parts, explorer, own, checkpoints, writers=self._most)
         self._calls: dict[int, Future[None]] = {}  # by their first position
         self._policy: Policy | None = None  # the newest
 
