@@ -21,7 +21,7 @@ setup-test: venv
 	@$(INSTALL) -e '.[test]'
 
 demo: setup
-	@echo "== Training the embedded default (configs/arithmetic.py) off-policy into $(RUN), replacing an earlier run there: about 1.5 minutes on 2 quiet cores"
+	@echo "== Training the embedded default (configs/arithmetic.py) off-policy into $(RUN), replacing an earlier run there: 1.5 to 3 minutes on 2 cores"
 	$(VENV)/bin/grre train configs/arithmetic.py --run-dir $(RUN) --overwrite
 
 test: setup-test
