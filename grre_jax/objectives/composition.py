@@ -40,7 +40,6 @@ from grre_jax.objectives.diagnostics import (
     reference_metrics,
 )
 from grre_jax.objectives.inputs import (
-    Contribution,
     Gate,
     LossInputs,
     RewardInputs,
@@ -52,7 +51,6 @@ from grre_jax.objectives.inputs import (
 from grre_jax.objectives.objective import Objective
 from grre_jax.objectives.own_loss import differentiated
 from grre_jax.objectives.parts.aggregations import response_scale
-from grre_jax.objectives.parts.ratios import limit_log_ratio
 
 
 def shape_data(
@@ -242,8 +240,7 @@ def policy_loss(
         loss: [] in the dtype of logprobs (at least float32).
         metrics: scalars. All add up over micro-batches given the global `stats`, except those
             ending in `_max`, which combine by maximum. Always: loss; penalty, the regularisers'
-            part of it; those of `diagnostics.clip_metrics`; limited_fraction, the share of tokens
-            where a documented bound of `parts.ratios` acted. With behaviour log-probs those of
+            part of it; those of `diagnostics.clip_metrics`. With behaviour log-probs those of
             `diagnostics.ratio_metrics`, with reference log-probs of `reference_metrics`; with a
             correction or a filter correction_mean, the mean weight, and filtered_fraction, the
             share of tokens whose response is left out.
@@ -284,7 +281,7 @@ def policy_loss(
     # A built-in term states its derivative, so that JAX derives none of its exponentials.
     constants = replace(x, logprobs=jax.lax.stop_gradient(x.logprobs))
     term = objective.term
-    factor, limited, metrics = _factor(objective, x)
+    factor, metrics = _factor(objective, x)
     # Penalties get `x` itself: most are differentiated as they are written.
     of_tokens = (part(x) for part in objective.penalties if not part.of_responses)
     of_responses = (part(x) for part in objective.penalties if part.of_responses)
@@ -313,20 +310,18 @@ def policy_loss(
         # Without a gradient: `dloss_dlogprob` of the tokens has that of the response already.
         loss += jax.lax.stop_gradient(jnp.sum(scale * contribution.response_value))
 
-    metrics |= {"loss": loss, "penalty": penalty} | _metrics(x, contribution, limited)
+    metrics |= {"loss": loss, "penalty": penalty} | _metrics(x, contribution.unclipped)
     return loss, jax.lax.stop_gradient(metrics)
 
 
-def _factor(objective: Objective, x: LossInputs) -> tuple[Tokens, Gate, dict[str, Scalar]]:
-    """Computes the factor of the policy-gradient term by the correction and the filter, where a
-    bound acted, and their metrics.
+def _factor(objective: Objective, x: LossInputs) -> tuple[Tokens, dict[str, Scalar]]:
+    """Computes the factor of the policy-gradient term by the correction and the filter, and their
+    metrics.
     """
-    limited = jnp.zeros(x.mask.shape, bool)
     factor = jnp.ones_like(x.logprobs)
     metrics = {}
     if objective.correction:
-        weight, limited = objective.correction(x)
-        factor *= jax.lax.stop_gradient(weight)
+        factor *= jax.lax.stop_gradient(objective.correction(x))
         metrics["correction_mean"] = x.share(factor)
     if objective.filter:
         kept = objective.filter(x)
@@ -334,24 +329,17 @@ def _factor(objective: Objective, x: LossInputs) -> tuple[Tokens, Gate, dict[str
         metrics["filtered_fraction"] = x.share(~kept)
     if objective.term.separates_experts and (objective.correction or objective.filter):
         factor = jnp.where(x.expert, 1, factor)  # imitation of an expert has no ratio to correct
-    return factor, limited, metrics
+    return factor, metrics
 
 
-def _metrics(x: LossInputs, contribution: Contribution, limited: Gate) -> dict[str, Scalar]:
-    """Computes the metrics that every objective has; `limited` is where a bound acted in the
-    factor.
-    """
-    metrics = clip_metrics(x, contribution.unclipped)
-    if contribution.limited is not None:
-        limited |= contribution.limited
+def _metrics(x: LossInputs, unclipped: Gate) -> dict[str, Scalar]:
+    """Computes the metrics that every objective has."""
+    metrics = clip_metrics(x, unclipped)
     if x.batch.old_logprobs is not None:
         metrics |= ratio_metrics(x, x.behavior_log_ratio)
-        limited |= limit_log_ratio(x.behavior_log_ratio)[1]
     if x.batch.ref_logprobs is not None:
-        gap = x.ref_logprobs - x.logprobs
-        metrics |= reference_metrics(x, gap)
-        limited |= limit_log_ratio(gap)[1]
-    return metrics | {"limited_fraction": x.share(limited)}
+        metrics |= reference_metrics(x, x.ref_logprobs - x.logprobs)
+    return metrics
 
 
 def _check_batch(objective: Objective, batch: Batch) -> None:

@@ -25,7 +25,7 @@ from grre_jax.objectives.batch import (
     segment_groups,
 )
 from grre_jax.objectives.inputs import LossInputs
-from grre_jax.objectives.parts.ratios import limit_log_ratio
+from grre_jax.objectives.parts.ratios import limited
 
 # Nats between the policy and the behaviour log-probs beyond which a token's ratio, e^20 = 5e8 or
 # its inverse, shows that they are not log-probs of a policy near this one.
@@ -50,8 +50,7 @@ def ratio_metrics(x: LossInputs, log_ratio: Tokens) -> dict[str, Scalar]:
         kl_behavior_k2: mean of d^2 / 2; biased, of small variance.
         kl_behavior_k3: mean of rho - 1 - d; of the same KL, unbiased too, never negative.
     """
-    limited, _ = limit_log_ratio(log_ratio)
-    ratio = jnp.exp(limited)
+    ratio = jnp.exp(limited(log_ratio))
     return {
         "ratio_mean": x.share(ratio),
         "ratio_second_moment": x.share(ratio**2),
@@ -61,7 +60,7 @@ def ratio_metrics(x: LossInputs, log_ratio: Tokens) -> dict[str, Scalar]:
         "kl_behavior_k1": x.share(-log_ratio),
         "kl_behavior_k2": x.share(log_ratio**2) / 2,
         # Near d = 0 this is d^2 / 2: e^d - 1 written out would lose it to rounding.
-        "kl_behavior_k3": x.share(jnp.expm1(limited) - log_ratio),
+        "kl_behavior_k3": x.share(jnp.expm1(limited(log_ratio)) - log_ratio),
     }
 
 
@@ -79,7 +78,7 @@ def reference_metrics(x: LossInputs, gap: Tokens) -> dict[str, Scalar]:
     return {
         "kl_reference_k1": x.share(-gap),
         "kl_reference_k2": x.share(gap**2) / 2,
-        "kl_reference_k3": x.share(jnp.expm1(limit_log_ratio(gap)[0]) - gap),
+        "kl_reference_k3": x.share(jnp.expm1(limited(gap)) - gap),
     }
 
 
@@ -179,9 +178,9 @@ def _share_that_counts(log_weights: Tokens, chosen: Gate) -> Scalar:
 def _by_staleness(log_ratio: Tokens, mask: Gate, batch: Batch) -> dict[str, Scalar]:
     staleness = jnp.asarray(batch.staleness)[batch.response_ids]
     bins = jnp.searchsorted(jnp.asarray(STALENESS_BINS), staleness, side="right") - 1
-    limited, _ = limit_log_ratio(log_ratio)
     # [tokens, 2]: for the counts, and for the sums of k3.
-    terms = jnp.stack([jnp.ones_like(log_ratio), jnp.expm1(limited) - log_ratio], axis=1)
+    k3 = jnp.expm1(limited(log_ratio)) - log_ratio
+    terms = jnp.stack([jnp.ones_like(log_ratio), k3], axis=1)
     # [tokens, bins]; a token that does not count has a number past the last bin.
     inside = jnp.where(mask, bins, len(STALENESS_BINS))[:, None] == jnp.arange(len(STALENESS_BINS))
     counts, divergences = jnp.sum(jnp.where(inside[:, :, None], terms[:, None, :], 0), axis=0).T

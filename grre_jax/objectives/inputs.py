@@ -25,7 +25,6 @@ from grre_jax.objectives.batch import (
 )
 from grre_jax.objectives.objective import Objective
 
-Limited = tuple[Tokens, Gate]  # values, and True where a documented bound acted
 Scalar = float | Float[Array, ""]
 
 
@@ -94,7 +93,6 @@ class Contribution(NamedTuple):
         value: [tokens].
         dloss_dlogprob: [tokens] derivative with respect to the token's log-prob.
         unclipped: [tokens] True where the gradient mask lets the gradient through.
-        limited: [tokens] True where a documented bound acted, or None where none can.
         response_value: [responses] added once per response, or None.
         whole_response: True if a token's value is a function of its whole response, whose every
             token then has the derivative of all of them.
@@ -103,7 +101,6 @@ class Contribution(NamedTuple):
     value: Tokens
     dloss_dlogprob: Tokens
     unclipped: Gate
-    limited: Gate | None = None
     response_value: Responses | None = None
     whole_response: bool = False
 

@@ -192,7 +192,7 @@ class RatioReference(Part):
 
 
 class Weight(Part):
-    """Importance weight W: `LossInputs` to ([tokens], [tokens] True where a bound acted)."""
+    """Importance weight W: `LossInputs` to [tokens]."""
 
 
 class Mask(Part):
@@ -219,9 +219,7 @@ class Term(Part):
 
 
 class Correction(Part):
-    """Corrects for data that another engine sampled: `LossInputs` to ([tokens] factors, [tokens]
-    True where a bound acted).
-    """
+    """Corrects for data that another engine sampled: `LossInputs` to [tokens] factors."""
 
 
 class Filter(Part):

@@ -36,7 +36,6 @@ def test_metrics_of_ratios_and_clipping(example, gradient):
         "clip_fraction_positive": positive,
         "clip_fraction_negative": negative,
         "clip_fraction": positive + negative,
-        "limited_fraction": 0,
         "penalty": 0,
     }
     assert positive > 0 and negative > 0

@@ -32,8 +32,7 @@ def band(x):
 @o.weight(data=(o.RATIO,))
 def truncated(x):
     """min(rho, 1)."""
-    weight = jnp.clip(level_ratio(x), 0, 1)
-    return weight, jnp.zeros(weight.shape, bool)
+    return jnp.clip(level_ratio(x), 0, 1)
 
 
 @o.advantage(hyperparameters=(SHIFT,))
@@ -64,8 +63,7 @@ def start(x):
 @o.correction(data=(o.RATIO, "old_logprobs"))
 def plain(x):
     """e^(p - q)."""
-    mismatch = x.ratio_reference_logprobs - x.old_logprobs
-    return jnp.exp(mismatch), jnp.zeros(mismatch.shape, bool)
+    return jnp.exp(x.ratio_reference_logprobs - x.old_logprobs)
 
 
 @o.filter_(data=("old_logprobs",))

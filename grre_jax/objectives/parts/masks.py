@@ -31,7 +31,7 @@ from grre_jax.objectives.parts.ratios import (
     clip_range,
     level_log_ratio,
     level_ratio,
-    limit_log_ratio,
+    limited,
     outer_range,
 )
 
@@ -289,7 +289,7 @@ def largest_divergence(x: LossInputs) -> Gate:
 def divergences(x: LossInputs) -> Gate:
     """The same, if the mean of rho - 1 - d over the response is at most mean_divergence too."""
     moved = x.behavior_log_ratio
-    mean = x.mean_over_response(jnp.expm1(limit_log_ratio(moved)[0]) - moved)
+    mean = x.mean_over_response(jnp.expm1(limited(moved)) - moved)
     return largest_divergence(x) & (mean <= x.hyperparameters["mean_divergence"])
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from grre_jax.objectives.inputs import LossInputs, Responses, Tokens, with_derivative
 from grre_jax.objectives.objective import Penalty, non_negative, penalty, positive
 from grre_jax.objectives.parts.advantages import TAU
-from grre_jax.objectives.parts.ratios import limit_log_ratio
+from grre_jax.objectives.parts.ratios import limited
 
 COEFFICIENT = non_negative("coefficient", "weight of the squared log-ratio", 0.1)
 DRO_BETA = positive("dro_beta", "weight of half the squared log-ratio")
@@ -69,10 +69,10 @@ def _kl(estimator: str, reference: str) -> Penalty:
         if estimator == "k2":
             return coefficient * with_derivative(gap**2 / 2, -gap, x.logprobs)
         # e^x - 1, accurate near x = 0, and minus the derivative of k3 by the log-prob.
-        growth = jnp.expm1(limit_log_ratio(gap)[0])
+        growth = jnp.expm1(limited(gap))
         if estimator == "k3":
             return coefficient * with_derivative(growth - gap, -growth, x.logprobs)
-        ratio = jnp.exp(limit_log_ratio(jax.lax.stop_gradient(x.behavior_log_ratio))[0])
+        ratio = jnp.exp(limited(jax.lax.stop_gradient(x.behavior_log_ratio)))
         # By the product rule rho (k3 - growth), in which the exponentials of x cancel: -rho x.
         return coefficient * with_derivative(ratio * (growth - gap), -ratio * gap, x.logprobs)
 

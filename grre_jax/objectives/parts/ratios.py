@@ -17,8 +17,8 @@ P is the geometric mean of a response's probabilities, and E the expectation und
 of its group. GSPO: https://arxiv.org/abs/2507.18071, GEPO: https://arxiv.org/abs/2508.17850.
 
 Exponentials are formed in log space and bounded there, so that no loss or gradient overflows.
-Results are exact up to the bounds, and `policy_loss` reports as `limited_fraction` the share of
-tokens where one acted:
+Results are exact up to the bounds. Long before the first one acts, the metric
+`ratio_out_of_bounds` reports that the policy is far from the data:
 
 | bound | float32 | float64 | what it limits |
 |---|---|---|---|
@@ -35,7 +35,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from grre_jax.objectives.batch import Groups, segment_groups
-from grre_jax.objectives.inputs import Limited, LossInputs, Scalar, Tokens, with_derivative
+from grre_jax.objectives.inputs import LossInputs, Scalar, Tokens, with_derivative
 from grre_jax.objectives.objective import (
     RATIO,
     Order,
@@ -73,35 +73,25 @@ LOG_RATIO_LIMIT = {32: 40.0, 64: 80.0}  # by the bits of the dtype
 LOG_WEIGHT_LIMIT = {32: 75.0, 64: 600.0}
 
 
-def limit_log_ratio(log_ratio: Tokens) -> Limited:
-    """Bounds log-ratios by `LOG_RATIO_LIMIT`.
-
-    Args:
-        log_ratio: [tokens] d = log pi - log q.
-
-    Returns:
-        [tokens] the bounded log-ratios, [tokens] True where the bound acted.
-    """
+def limited(log_ratio: Tokens) -> Tokens:
+    """Returns [tokens] log-ratios bounded by `LOG_RATIO_LIMIT`."""
     limit = LOG_RATIO_LIMIT[jnp.finfo(log_ratio.dtype).bits]
-    return jnp.clip(log_ratio, -limit, limit), jnp.abs(log_ratio) > limit
+    return jnp.clip(log_ratio, -limit, limit)
 
 
-def limited_exp(exponent: Tokens, advantages: Tokens) -> Limited:
+def limited_exp(exponent: Tokens, advantages: Tokens) -> Tokens:
     """Computes e^exponent, limited such that neither it nor its product with |A| exceeds
     exp(`LOG_WEIGHT_LIMIT`).
 
     Args:
         exponent: [tokens] or [responses].
         advantages: A of each.
-
-    Returns:
-        The exponentials, and True where the limit acted.
     """
     # Where |A| is below 1, the weight is larger than its product with |A|.
     limit = LOG_WEIGHT_LIMIT[jnp.finfo(exponent.dtype).bits] - jnp.log(
         jnp.maximum(jnp.abs(advantages), 1)
     )
-    return jnp.exp(jnp.minimum(exponent, limit)), exponent > limit
+    return jnp.exp(jnp.minimum(exponent, limit))
 
 
 def bounds(x: LossInputs, name: str) -> tuple[Scalar, Scalar]:
@@ -130,7 +120,7 @@ def level_log_ratio(x: LossInputs) -> Tokens:
 
 def level_ratio(x: LossInputs) -> Tokens:
     """Returns [tokens] exp of `level_log_ratio`, bounded by `LOG_RATIO_LIMIT`."""
-    return jnp.exp(limit_log_ratio(level_log_ratio(x))[0])
+    return jnp.exp(limited(level_log_ratio(x)))
 
 
 @level(of_response=False, description="a token")
@@ -225,32 +215,32 @@ def _mismatch(x: LossInputs) -> Tokens:
     return jax.lax.stop_gradient(x.ratio_reference_logprobs - x.old_logprobs)
 
 
-def _truncated(x: LossInputs, mismatch: Tokens) -> Limited:
+def _truncated(x: LossInputs, mismatch: Tokens) -> Tokens:
     cap = jnp.log(x.hyperparameters["correction_cap"])
     # The minimum is taken of logarithms, where nothing overflows; cap may be inf.
     return limited_exp(jnp.minimum(mismatch, cap), x.advantages)
 
 
-def _kept_within(x: LossInputs, mismatch: Tokens) -> Limited:
+def _kept_within(x: LossInputs, mismatch: Tokens) -> Tokens:
     low, high = bounds(x, "correction")
-    factor, limited = limited_exp(mismatch, x.advantages)
-    return jnp.where((factor >= low) & (factor <= high), factor, 0), limited
+    factor = limited_exp(mismatch, x.advantages)
+    return jnp.where((factor >= low) & (factor <= high), factor, 0)
 
 
 @_of_mismatch(hyperparameters=(CORRECTION_CAP,))
-def tis(x: LossInputs) -> Limited:
+def tis(x: LossInputs) -> Tokens:
     """Truncated importance sampling: min(e^(p-q), correction_cap) of the token."""
     return _truncated(x, _mismatch(x))
 
 
 @_of_mismatch(hyperparameters=(CORRECTION_CAP,))
-def tis_sequence(x: LossInputs) -> Limited:
+def tis_sequence(x: LossInputs) -> Tokens:
     """Truncated importance sampling of whole responses."""
     return _truncated(x, x.total_over_response(_mismatch(x)))
 
 
 @_within_range
-def bounded(x: LossInputs) -> Limited:
+def bounded(x: LossInputs) -> Tokens:
     """e^(p-q) where it lies in [correction_low, correction_high], else 0.
 
     Decoupled PPO (https://arxiv.org/abs/2505.24298) has no lower bound, IcePop
@@ -260,39 +250,35 @@ def bounded(x: LossInputs) -> Limited:
 
 
 @_within_range
-def bounded_sequence(x: LossInputs) -> Limited:
+def bounded_sequence(x: LossInputs) -> Tokens:
     """The same of whole responses."""
     return _kept_within(x, x.total_over_response(_mismatch(x)))
 
 
-# Importance weights W: constants, each with where a bound acted.
+# Importance weights W: constants.
 
 
-def _unlimited(weight: Tokens) -> Limited:
-    return weight, jnp.zeros(weight.shape, bool)
-
-
-def _clipped_ratio(x: LossInputs, low: Scalar, high: Scalar) -> Limited:
-    return _unlimited(jnp.clip(level_ratio(x), low, high))
+def _clipped_ratio(x: LossInputs, low: Scalar, high: Scalar) -> Tokens:
+    return jnp.clip(level_ratio(x), low, high)
 
 
 @weight
-def one(x: LossInputs) -> Limited:
+def one(x: LossInputs) -> Tokens:
     """1."""
-    return _unlimited(jnp.ones_like(x.logprobs))
+    return jnp.ones_like(x.logprobs)
 
 
 @weight(data=(RATIO,))
-def ratio(x: LossInputs) -> Limited:
+def ratio(x: LossInputs) -> Tokens:
     """The gradient is multiplied by the ratio.
 
     rho.
     """
-    return _unlimited(level_ratio(x))
+    return level_ratio(x)
 
 
 @weight(hyperparameters=(TAU,))
-def exponential(x: LossInputs) -> Limited:
+def exponential(x: LossInputs) -> Tokens:
     """exp(A / tau).
 
     RED-Weight (https://arxiv.org/abs/2509.24203), limited so that neither w nor w |A| exceeds
@@ -302,9 +288,9 @@ def exponential(x: LossInputs) -> Limited:
 
 
 @weight(hyperparameters=(TAU,))
-def inverse_temperature(x: LossInputs) -> Limited:
+def inverse_temperature(x: LossInputs) -> Tokens:
     """1 / (1 + tau)."""
-    return _unlimited(jnp.ones_like(x.logprobs) / (1 + x.hyperparameters["tau"]))
+    return jnp.ones_like(x.logprobs) / (1 + x.hyperparameters["tau"])
 
 
 CLIP_LOW = non_negative("clip_low", "smallest importance weight", 0.0)
@@ -319,7 +305,7 @@ CLIP_HIGH = non_negative(
 @weight(
     hyperparameters=(CLIP_LOW, CLIP_HIGH), order=(Order("clip_low", "clip_high"),), data=(RATIO,)
 )
-def clipped(x: LossInputs) -> Limited:
+def clipped(x: LossInputs) -> Tokens:
     """The gradient is multiplied by the clipped ratio.
 
     CISPO (https://arxiv.org/abs/2506.13585) with absolute bounds; truncated importance sampling
@@ -329,7 +315,7 @@ def clipped(x: LossInputs) -> Limited:
 
 
 @weight(hyperparameters=CLIP_RANGE, data=(RATIO,))
-def clipped_around_one(x: LossInputs) -> Limited:
+def clipped_around_one(x: LossInputs) -> Tokens:
     """The gradient is multiplied by the clipped ratio.
 
     CISPO with bounds around 1.
@@ -338,7 +324,7 @@ def clipped_around_one(x: LossInputs) -> Limited:
 
 
 @weight(hyperparameters=OUTER_RANGE, data=(RATIO,))
-def clipped_to_ring(x: LossInputs) -> Limited:
+def clipped_to_ring(x: LossInputs) -> Tokens:
     """The gradient is multiplied by the ratio clipped to the outer ring.
 
     rho, clipped to the outer range of the ring mask.
@@ -350,16 +336,16 @@ RATIO_CAP = positive("ratio_cap", "largest importance weight", 3.0, infinite=Tru
 
 
 @weight(hyperparameters=(RATIO_CAP,), data=(RATIO,))
-def capped(x: LossInputs) -> Limited:
+def capped(x: LossInputs) -> Tokens:
     """The gradient is multiplied by the capped ratio.
 
     min(rho, ratio_cap).
     """
-    return _unlimited(jnp.minimum(level_ratio(x), x.hyperparameters["ratio_cap"]))
+    return jnp.minimum(level_ratio(x), x.hyperparameters["ratio_cap"])
 
 
 @weight(data=(RATIO,))
-def tapered(x: LossInputs) -> Limited:
+def tapered(x: LossInputs) -> Tokens:
     """The gradient of negatives is multiplied by the ratio, at most 1.
 
     TOPR (https://arxiv.org/abs/2503.14286), whose ratio is that of the whole response, and whose A
@@ -367,7 +353,7 @@ def tapered(x: LossInputs) -> Limited:
     """
     # clip(W, 0, 1) in log space: W of a long response overflows.
     truncated = jnp.exp(jnp.minimum(level_log_ratio(x), 0))
-    return _unlimited(jnp.where(x.advantages > 0, 1, truncated))
+    return jnp.where(x.advantages > 0, 1, truncated)
 
 
 GAMMA = (
@@ -379,7 +365,7 @@ GAMMA = (
 
 
 @weight(hyperparameters=GAMMA, data=(RATIO,))
-def gamma(x: LossInputs) -> Limited:
+def gamma(x: LossInputs) -> Tokens:
     """The gradient is multiplied by a weight that falls as the ratio leaves 1.
 
     VESPO (https://arxiv.org/abs/2602.10693): phi(W) = exp(lambda + k log W - lambda W), 1 at W = 1
@@ -391,7 +377,7 @@ def gamma(x: LossInputs) -> Limited:
     k = jnp.where(rewarded, n["k_positive"], n["k_negative"])
     rate = jnp.where(rewarded, n["lambda_positive"], n["lambda_negative"])
     # Where the ratio is limited, e^(-lambda W) is 0 either way.
-    whole, _ = limited_exp(log_ratio, jnp.ones_like(log_ratio))
+    whole = limited_exp(log_ratio, jnp.ones_like(log_ratio))
     return limited_exp(rate + k * log_ratio - rate * whole, x.advantages)
 
 
@@ -401,7 +387,7 @@ WEIGHT_CAP = positive(
 
 
 @weight(hyperparameters=(WEIGHT_CAP,), data=(RATIO,))
-def reciprocal(x: LossInputs) -> Limited:
+def reciprocal(x: LossInputs) -> Tokens:
     """The gradient is multiplied by the capped ratio, or its reciprocal where A > 0.
 
     ASPO (https://arxiv.org/abs/2510.06062): min(1/rho, cap) where A > 0, else min(rho, cap), so
@@ -410,7 +396,7 @@ def reciprocal(x: LossInputs) -> Limited:
     ratio = level_ratio(x)
     # The ratio is limited on both sides, and never 0.
     inverted = jnp.where(x.advantages > 0, 1 / ratio, ratio)
-    return _unlimited(jnp.minimum(inverted, x.hyperparameters["weight_cap"]))
+    return jnp.minimum(inverted, x.hyperparameters["weight_cap"])
 
 
 VARIANCE_COEF = non_negative("variance_coef", "weight of the squared deviation of the ratio from 1")
@@ -423,7 +409,7 @@ def ratio_variance(x: LossInputs) -> Tokens:
     """
     moved = x.behavior_log_ratio
     coefficient = x.hyperparameters["variance_coef"]
-    apart = jnp.expm1(limit_log_ratio(jax.lax.stop_gradient(moved))[0])
+    apart = jnp.expm1(limited(jax.lax.stop_gradient(moved)))
     return with_derivative(
         coefficient * apart**2, 2 * coefficient * apart * (1 + apart), x.logprobs
     )

@@ -35,7 +35,7 @@ from grre_jax.objectives.parts.ratios import (
     clip_range,
     level_log_ratio,
     level_ratio,
-    limit_log_ratio,
+    limited,
 )
 
 
@@ -45,9 +45,8 @@ def score(x: LossInputs) -> Contribution:
     families and many of their relatives.
     """
     unclipped = x.objective.mask(x)
-    weight, limited = x.objective.weight(x)
-    dloss_dlogprob = -x.advantages * weight * unclipped
-    return Contribution(dloss_dlogprob * x.logprobs, dloss_dlogprob, unclipped, limited)
+    dloss_dlogprob = -x.advantages * x.objective.weight(x) * unclipped
+    return Contribution(dloss_dlogprob * x.logprobs, dloss_dlogprob, unclipped)
 
 
 @term(data=("ref_logprobs",), uses=("mask", "weight"))
@@ -59,9 +58,8 @@ def reverse_kl(x: LossInputs) -> Contribution:
     it.
     """
     unclipped = x.objective.mask(x)
-    weight, limited = x.objective.weight(x)
-    value = (x.logprobs - x.ref_logprobs) * weight * unclipped
-    return Contribution(value, value, unclipped, limited)
+    value = (x.logprobs - x.ref_logprobs) * x.objective.weight(x) * unclipped
+    return Contribution(value, value, unclipped)
 
 
 def _clipped_between(
@@ -240,9 +238,8 @@ def geometric_mean(x: LossInputs) -> Contribution:
     unclipped = within_bounds(moved, advantages, low, high)
     # At A = 0 the sign in the formula is 0.
     clipped = jnp.where(advantages == 0, 0, jnp.where(unclipped, moved, jnp.clip(moved, low, high)))
-    exponent, limited = limit_log_ratio(x.mean_over_response(clipped))
-    value = -advantages * jnp.exp(exponent)
-    return Contribution(value, value * unclipped, unclipped, limited, whole_response=True)
+    value = -advantages * jnp.exp(limited(x.mean_over_response(clipped)))
+    return Contribution(value, value * unclipped, unclipped, whole_response=True)
 
 
 COVARIANCE_FRACTION = share(
