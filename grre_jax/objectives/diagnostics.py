@@ -44,7 +44,6 @@ def ratio_metrics(x: LossInputs, log_ratio: Tokens) -> dict[str, Scalar]:
         ratio_second_moment: mean rho^2; see `effective_sample_size`.
         ratio_max: largest rho (0 without tokens).
         ratio_out_of_bounds: share of the tokens with |d| above `OUT_OF_BOUNDS`.
-        log_ratio_second_moment: mean d^2.
         kl_behavior_k1: mean of q - l, nats a token; unbiased for KL(behaviour || policy) on the
             behaviour policy's tokens, may be negative.
         kl_behavior_k2: mean of d^2 / 2; biased, of small variance.
@@ -56,7 +55,6 @@ def ratio_metrics(x: LossInputs, log_ratio: Tokens) -> dict[str, Scalar]:
         "ratio_second_moment": x.share(ratio**2),
         "ratio_max": jnp.max(jnp.where(x.mask, ratio, 0), initial=0),
         "ratio_out_of_bounds": x.share(jnp.abs(log_ratio) > OUT_OF_BOUNDS),
-        "log_ratio_second_moment": x.share(log_ratio**2),
         "kl_behavior_k1": x.share(-log_ratio),
         "kl_behavior_k2": x.share(log_ratio**2) / 2,
         # Near d = 0 this is d^2 / 2: e^d - 1 written out would lose it to rounding.
