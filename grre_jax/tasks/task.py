@@ -42,7 +42,6 @@ from grre_jax.errors import UsageError, raised_in
 # Imported when asked for, so that naming the tasks costs nothing.
 _BUILT_IN = {
     "arithmetic": "grre_jax.tasks.datasets.arithmetic:Arithmetic",
-    "chat_arithmetic": "grre_jax.tasks.datasets.chat_arithmetic:ChatArithmetic",
     "gymnasium": "grre_jax.tasks.environments.gymnasium:Gymnasium",
     "gsm8k": "grre_jax.tasks.datasets.gsm8k:GSM8K",
     "guru_math": "grre_jax.tasks.datasets.guru_math:GuruMath",

@@ -29,7 +29,7 @@ FLAGS = {
     "offline": "--steps 2 --groups 8 --prompts-per-step 4 --questions 4",
     "own_reward": "--steps 1 --prompts 2",
 }
-ENVIRONMENTS = ("calculator", "guess_number", "http_environment", "textarena")
+TASKS = ("calculator", "chat_arithmetic", "guess_number", "http_environment", "textarena")
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def run(monkeypatch, capsys):
 
 
 def test_every_example_is_run():
-    assert {path.stem for path in EXAMPLES} == {*FLAGS, *ENVIRONMENTS}
+    assert {path.stem for path in EXAMPLES} == {*FLAGS, *TASKS}
 
 
 @pytest.mark.slow
