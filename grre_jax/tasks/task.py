@@ -36,6 +36,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
+import grre_jax
 from grre_jax.domains import ConfigError, nearest, shown
 from grre_jax.errors import UsageError, raised_in
 
@@ -225,6 +226,33 @@ def check_template(template: str, word: str = "question") -> None:
     """Raises ConfigError if a template has no {word}."""
     if f"{{{word}}}" not in template:
         raise ConfigError("template", f"a text with {{{word}}}", template)
+
+
+def is_environment(task: Any) -> bool:
+    """True for a task whose completions are trajectories: it has `environment()` in place of
+    `verify`, and perhaps `version`, a text, and `separator`, the text behind each message for
+    tokenizers without a chat template.
+    """
+    return callable(getattr(task, "environment", None))
+
+
+def reward_name(task: Task) -> str:
+    """Names the function that gives a task's rewards, with its version.
+
+    Data sets keep the name for good, and runs compare it, so a built-in task has one that does not
+    follow its file: `grre_jax.tasks.gsm8k:GSM8K.verify`.
+
+    Args:
+        task: a task, built in or not.
+
+    Returns:
+        The name and the task's `reward_version`, or this package's version where the task has none.
+    """
+    kind = type(task)
+    module = kind.__module__.replace("grre_jax.tasks.datasets.", "grre_jax.tasks.")
+    method = "environment" if is_environment(task) else "verify"
+    source = getattr(task, "reward_source", f"{module}:{kind.__qualname__}.{method}")
+    return f"{source} {getattr(task, 'reward_version', grre_jax.__version__)}"
 
 
 def factory(name: str) -> Callable:

@@ -15,7 +15,8 @@ from flax import nnx
 
 import grre_jax
 from grre_jax.tasks.config import TaskConfig
-from grre_jax.tasks.environments.runner import Trace, make_judge
+from grre_jax.tasks.environments.environment import Trace
+from grre_jax.tasks.pool import make_judge
 
 from ..generation.conftest import chat_model  # noqa: F401
 

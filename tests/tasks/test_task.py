@@ -7,7 +7,7 @@ import pytest
 import grre_jax
 from grre_jax import tasks
 from grre_jax.errors import UsageError
-from grre_jax.tasks.provenance import reward_name
+from grre_jax.tasks.task import reward_name
 
 from ..conftest import CHAT_ARITHMETIC
 
