@@ -12,7 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from peer_rl import last_number_is
 
 from grre_jax.tasks import Question, Verdict
-from grre_jax.tasks.datasets.chat_arithmetic import ChatArithmetic
+from grre_jax.tasks.task import load_function
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+ChatArithmetic = load_function(f"{EXAMPLES / 'chat_arithmetic.py'}:ChatArithmetic")
 
 
 class Sums(ChatArithmetic):

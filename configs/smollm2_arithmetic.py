@@ -26,7 +26,7 @@ def config() -> c.Config:
     return c.Config(
         name="smollm2_arithmetic",
         model=c.ModelSource(path="models/smollm2-135m"),
-        task=c.TaskConfig("chat_arithmetic"),
+        task=c.TaskConfig("examples/chat_arithmetic.py:ChatArithmetic"),
         objective=c.ObjectiveConfig("rec_oneside_nois", {"epsilon_low": 0.6, "epsilon_high": 2.0}),
         regime=c.Regime(sync_interval=4),
         sampling=c.SamplingConfig(

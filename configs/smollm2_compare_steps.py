@@ -40,7 +40,7 @@ def config() -> c.Config:
     return c.Config(
         name="smollm2_compare_steps",
         model=c.ModelSource(path="models/smollm2-135m", system_prompt="", lora_rank=16),
-        task=c.TaskConfig("chat_arithmetic", task),
+        task=c.TaskConfig("examples/chat_arithmetic.py:ChatArithmetic", task),
         objective=c.ObjectiveConfig("reinforce"),
         sampling=c.SamplingConfig(
             group_size=8, max_prompt_tokens=120, max_new_tokens=64, prompts_per_call=32, stop=STOP

@@ -41,7 +41,9 @@ install_import_hook(
     "array_checks.check_arrays",
 )
 
-CALCULATOR = f"{pathlib.Path(__file__).parents[1] / 'examples' / 'calculator.py'}:Calculator"
+EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+CALCULATOR = f"{EXAMPLES / 'calculator.py'}:Calculator"
+CHAT_ARITHMETIC = f"{EXAMPLES / 'chat_arithmetic.py'}:ChatArithmetic"
 
 # Examples are judged by what they show, never by how long the machine took to make or run them.
 hypothesis.settings.register_profile(

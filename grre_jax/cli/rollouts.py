@@ -226,11 +226,9 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
     """
     from grre_jax import ray_cluster, rollouts
     from grre_jax.rollouts.tools.reverify import reverify
-    from grre_jax.tasks.cluster_judges import ClusterJudges, start
     from grre_jax.tasks.config import TaskConfig
-    from grre_jax.tasks.environments import is_environment
-    from grre_jax.tasks.environments.runner import make_judge
-    from grre_jax.tasks.provenance import reward_name
+    from grre_jax.tasks.pool import ClusterJudges, make_judge, start_judges
+    from grre_jax.tasks.task import is_environment, reward_name
     from grre_jax.training.config.overrides import override
     from grre_jax.training.config.run import Config
 
@@ -250,7 +248,8 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
     with ray_cluster.connected(cluster) as ray, progress_bar(total, "groups") as done:
         if ray:
             count = int(ray.cluster_resources().get("CPU", 0)) or 1
-            judge = ClusterJudges(fields, config.seed, start(ray, fields, config.seed, count))
+            judges = start_judges(ray, fields, config.seed, count)
+            judge = ClusterJudges(fields, config.seed, judges)
         else:
             count = 1
             judge = make_judge(built, fields, config.seed)

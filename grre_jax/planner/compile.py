@@ -18,8 +18,7 @@ from grre_jax.planner.abstract import AbstractRun, abstract_run
 from grre_jax.planner.counts import count
 from grre_jax.sampling.distributions.distribution import idle_scopes
 from grre_jax.sampling.memory import USABLE, device_bytes
-from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.task import build, factory
+from grre_jax.tasks.task import build, factory, is_environment
 from grre_jax.training.actors import calls
 from grre_jax.training.actors.calls import Call, training_call
 from grre_jax.training.config.run import Config

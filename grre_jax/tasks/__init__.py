@@ -14,9 +14,11 @@ from grre_jax.tasks.task import (
     build as build,
     names as names,
 )
-from grre_jax.tasks.tokenizers.characters import CharTokenizer as CharTokenizer
+from grre_jax.tasks.tokenizers.characters import (
+    CharTokenizer as CharTokenizer,
+    Tokenizer as Tokenizer,
+)
 from grre_jax.tasks.tokenizers.chat import (
     ChatTokenizer as ChatTokenizer,
     load_tokenizer as load_tokenizer,
 )
-from grre_jax.tasks.tokenizers.protocol import Tokenizer as Tokenizer

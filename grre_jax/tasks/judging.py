@@ -80,6 +80,7 @@ class Judged:
 
 
 Asked = Sequence[tuple[Question, Sequence[str]]]  # questions, each with its completions
+Pairs = Sequence[tuple[Question, str]]  # completions, each with its question
 
 
 class InProcess:
@@ -93,17 +94,25 @@ class InProcess:
 
     def __init__(self, task: Task, timeout: float | None = None):
         self._task = task
+        self._name = task.name
         self._timeout = timeout
 
     def __call__(self, asked: Asked) -> list[Judged]:
         """Judges completions; returns the judgements, in the order of the questions."""
-        if inspect.iscoroutinefunction(self._task.verify):
-            outcomes = finished(self._awaited(asked))
-        else:
-            outcomes = [verdict_of(self._task, *pair) for pair in pairs(asked)]
-        return judgements(self._task.name, asked, outcomes)
+        pairs = [(question, text) for question, completions in asked for text in completions]
+        rest = iter(self._outcomes(pairs))
+        return [
+            judgement(self._name, question, list(itertools.islice(rest, len(completions))))
+            for question, completions in asked
+        ]
 
-    async def _awaited(self, asked: Asked) -> list[Verdict | Failure]:
+    def _outcomes(self, pairs: Pairs) -> Sequence[Verdict | Failure]:
+        """Returns the verdict on each completion, or the failure to give one."""
+        if inspect.iscoroutinefunction(self._task.verify):
+            return finished(self._awaited(pairs))
+        return [verdict_of(self._task, *pair) for pair in pairs]
+
+    async def _awaited(self, pairs: Pairs) -> list[Verdict | Failure]:
         limit = asyncio.Semaphore(MOST_AWAITED)
 
         async def outcome(question: Question, completion: str) -> Verdict | Failure:
@@ -115,15 +124,10 @@ class InProcess:
             except Exception as error:
                 return _failure(error)
 
-        return await asyncio.gather(*itertools.starmap(outcome, pairs(asked)))
+        return await asyncio.gather(*itertools.starmap(outcome, pairs))
 
     def close(self) -> None:
-        """There is nothing to let go of."""
-
-
-def pairs(asked: Asked) -> list[tuple[Question, str]]:
-    """Returns each completion with its question."""
-    return [(question, text) for question, completions in asked for text in completions]
+        """Ends the processes, if any; they are started again when needed."""
 
 
 def finished(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -174,21 +178,6 @@ def _failure(error: BaseException) -> Failure:
     return Failure("error", error_words(error))
 
 
-def judgements(task: str, asked: Asked, outcomes: Iterable[Verdict | Failure]) -> list[Judged]:
-    """Returns the judgement of each question from the outcomes of all completions.
-
-    Args:
-        task: its name, for messages.
-        asked: the questions with their completions.
-        outcomes: of each completion.
-    """
-    rest = iter(outcomes)
-    return [
-        judgement(task, question, list(itertools.islice(rest, len(completions))))
-        for question, completions in asked
-    ]
-
-
 def judgement(task: str, question: Question, outcomes: Sequence[Verdict | Failure]) -> Judged:
     """Returns the judgement of a question's completions from the outcome of each, and logs the
     first failure of each kind in this process.
@@ -224,9 +213,7 @@ def count_failures(extras: Iterable[dict[str, Any]]) -> dict[str, int]:
     """Completions without a verdict among groups with these `extra` fields: verify_failures in
     all and by kind; {} without any.
     """
-    # Older data sets hold the kind "invalid" under the name "rubbish".
-    kinds = (kind for extra in extras for kind in extra.get(FIELD, ()) if kind)
-    found = Counter("invalid" if kind == "rubbish" else kind for kind in kinds)
+    found = Counter(kind for extra in extras for kind in extra.get(FIELD, ()) if kind)
     kinds = {f"{FIELD}_{kind}": found[kind] for kind in FAILURES if found[kind]}
     return {FIELD: found.total(), **kinds} if found else {}
 

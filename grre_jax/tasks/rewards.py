@@ -31,7 +31,7 @@ from typing import Any
 from grre_jax.domains import shown
 from grre_jax.errors import UsageError
 from grre_jax.tasks.judging import finite_number
-from grre_jax.tasks.task import CORRECT, Question, Task, Verdict, load_function
+from grre_jax.tasks.task import CORRECT, Question, Task, Verdict, is_environment, load_function
 
 RewardFunction = Callable[[Question, str], Any]
 
@@ -131,7 +131,7 @@ def with_rewards(task: Task, rewards: Sequence[str]) -> Task:
     """
     if not rewards:
         return task
-    if callable(getattr(task, "environment", None)):
+    if is_environment(task):
         raise UsageError(f"task.reward: expected empty, as {task.name} has an environment.")
     loaded = [_load(text) for text in rewards]
     names = [reward.name for reward in loaded]
@@ -174,7 +174,7 @@ class RewardedTask:
 
     def _sum(self, values: Sequence[Any]) -> Verdict | None:
         verdicts = [_verdict(value) for value in values]
-        components: dict[str, float | None] = {reward.name: None for reward in self._rewards}
+        components: dict[str, float | None] = {}
         terms = []
         for reward, verdict in zip(self._rewards, verdicts, strict=True):
             components[reward.name] = verdict.reward

@@ -36,13 +36,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
+import grre_jax
 from grre_jax.domains import ConfigError, nearest, shown
 from grre_jax.errors import UsageError, raised_in
 
 # Imported when asked for, so that naming the tasks costs nothing.
 _BUILT_IN = {
     "arithmetic": "grre_jax.tasks.datasets.arithmetic:Arithmetic",
-    "chat_arithmetic": "grre_jax.tasks.datasets.chat_arithmetic:ChatArithmetic",
     "gymnasium": "grre_jax.tasks.environments.gymnasium:Gymnasium",
     "gsm8k": "grre_jax.tasks.datasets.gsm8k:GSM8K",
     "guru_math": "grre_jax.tasks.datasets.guru_math:GuruMath",
@@ -226,6 +226,33 @@ def check_template(template: str, word: str = "question") -> None:
     """Raises ConfigError if a template has no {word}."""
     if f"{{{word}}}" not in template:
         raise ConfigError("template", f"a text with {{{word}}}", template)
+
+
+def is_environment(task: Any) -> bool:
+    """True for a task whose completions are trajectories: it has `environment()` in place of
+    `verify`, and perhaps `version`, a text, and `separator`, the text behind each message for
+    tokenizers without a chat template.
+    """
+    return callable(getattr(task, "environment", None))
+
+
+def reward_name(task: Task) -> str:
+    """Names the function that gives a task's rewards, with its version.
+
+    Data sets keep the name for good, and runs compare it, so a built-in task has one that does not
+    follow its file: `grre_jax.tasks.gsm8k:GSM8K.verify`.
+
+    Args:
+        task: a task, built in or not.
+
+    Returns:
+        The name and the task's `reward_version`, or this package's version where the task has none.
+    """
+    kind = type(task)
+    module = kind.__module__.replace("grre_jax.tasks.datasets.", "grre_jax.tasks.")
+    method = "environment" if is_environment(task) else "verify"
+    source = getattr(task, "reward_source", f"{module}:{kind.__qualname__}.{method}")
+    return f"{source} {getattr(task, 'reward_version', grre_jax.__version__)}"
 
 
 def factory(name: str) -> Callable:

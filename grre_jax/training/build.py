@@ -20,11 +20,10 @@ from grre_jax.models.lora import LoraConfig, initial
 from grre_jax.models.source import ModelSource
 from grre_jax.models.transformer import Transformer
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.tasks.cluster_judges import ClusterJudges
-from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.environments.runner import EnvironmentPool, Runner, make_judge
-from grre_jax.tasks.pool import Judge
-from grre_jax.tasks.provenance import reward_name
+from grre_jax.tasks.environments.environment import InProcessEnvironments
+from grre_jax.tasks.judging import InProcess
+from grre_jax.tasks.pool import ClusterJudges, EnvironmentPool, make_judge
+from grre_jax.tasks.task import is_environment, reward_name
 from grre_jax.training import state
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.pack import BatchShape
@@ -48,7 +47,7 @@ class Parts:
         return state.frozen(self.model, self.mesh)
 
     @cached_property
-    def judge(self) -> Judge | Runner:
+    def judge(self) -> InProcess | InProcessEnvironments:
         """The judge of completions by `config.task`, or the runner of its environments; processes
         that it starts end with it.
         """
@@ -58,7 +57,7 @@ class Parts:
         """Has actors of a cluster judge.
 
         Args:
-            actors: returned by `cluster_judges.start`; if empty, nothing changes.
+            actors: returned by `pool.start_judges`; if empty, nothing changes.
         """
         if not actors:
             return

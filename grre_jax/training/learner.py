@@ -17,7 +17,7 @@ from grre_jax.errors import DataError
 from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.training import build, state as states
-from grre_jax.training.actors.prompts import evaluation_questions
+from grre_jax.training.actors.calls import evaluation_questions
 from grre_jax.training.actors.supply import Supply
 from grre_jax.training.checkpoints.folder import Checkpoints
 from grre_jax.training.data.choose import Chooser
@@ -64,10 +64,8 @@ class Learner:
     console: Any
 
     def __post_init__(self):
-        config = self.parts.config
-        parts = self.parts
-        self.evaluator = make_evaluator(parts, self.graph)
-        self.questions = evaluation_questions(config, parts.task, parts.tokenizer)
+        self.evaluator = make_evaluator(self.parts, self.graph)
+        self.questions = evaluation_questions(self.parts)
         self.scores: dict[str, float] = {}  # of the newest evaluation
         self.watch = self.supply.watch if self.supply else Stopwatch()
 

@@ -14,7 +14,7 @@ from grre_jax.console import make_console
 from grre_jax.parallel import processes
 from grre_jax.rollouts import encoding
 from grre_jax.storage import files
-from grre_jax.tasks import cluster_judges
+from grre_jax.tasks.pool import start_judges
 from grre_jax.training import (
     build,
     mirror,
@@ -101,7 +101,7 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
         encoding.import_libraries()  # before there are threads, which trace or write
         judges: list[Any] = []
         if config.cluster.judges:
-            judges = cluster_judges.start(ray, config.task, config.seed, config.cluster.judges)
+            judges = start_judges(ray, config.task, config.seed, config.cluster.judges)
         for judge in judges:
             stack.callback(ray.kill, judge)
         parts.use_judges(judges)

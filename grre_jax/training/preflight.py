@@ -10,11 +10,10 @@ from grre_jax.machine import devices_line
 from grre_jax.objectives import Objective
 from grre_jax.parallel import processes
 from grre_jax.tasks import Question
-from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.task import questions as drawn
+from grre_jax.tasks.task import is_environment, questions as drawn
 from grre_jax.training import build
-from grre_jax.training.actors.calls import call_of
-from grre_jax.training.actors.prompts import (
+from grre_jax.training.actors.calls import (
+    call_of,
     check_prompt,
     evaluation_questions,
     fitting_questions,
@@ -75,7 +74,6 @@ def check(parts: build.Parts, *, contains: Collection[str]) -> None:
         DataError: the task's data is missing or damaged.
     """
     config = parts.config
-    task = parts.task
     if config.checkpoint.best and not config.evaluation.questions:
         domain = "0 for a run without evaluations (evaluation.questions is 0)"
         raise ConfigError("checkpoint.best", domain, config.checkpoint.best)
@@ -84,7 +82,7 @@ def check(parts: build.Parts, *, contains: Collection[str]) -> None:
     processes.on_first(lambda: reporting.check_loggers(config.logging))
     check_prompts(parts)
     if config.evaluation.questions:
-        _check_encoded(parts, evaluation_questions(config, task, parts.tokenizer))
+        _check_encoded(parts, evaluation_questions(parts))
         refuse_contaminated(parts, contains)
     check_demonstrations(parts)
 

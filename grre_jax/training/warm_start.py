@@ -17,12 +17,10 @@ from grre_jax.random_streams import Purpose, run_key
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.views import check_limits
 from grre_jax.tasks import Question
-from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.task import questions
+from grre_jax.tasks.task import is_environment, questions
 from grre_jax.training import build, optimizer as training_optimizer, state as training_state
-from grre_jax.training.actors.calls import evaluation_call, training_call
+from grre_jax.training.actors.calls import evaluation_call, report_overlong, training_call
 from grre_jax.training.actors.explorer import make_explorer
-from grre_jax.training.actors.prompts import report_overlong
 from grre_jax.training.actors.supply import refresh_together
 from grre_jax.training.actors.trajectories import Play, environment_seed
 from grre_jax.training.data.pack import BatchShape

@@ -15,7 +15,8 @@ from flax import nnx
 
 import grre_jax
 from grre_jax.tasks.config import TaskConfig
-from grre_jax.tasks.environments.runner import Trace, make_judge
+from grre_jax.tasks.environments.environment import Trace
+from grre_jax.tasks.pool import make_judge
 
 from ..generation.conftest import chat_model  # noqa: F401
 
@@ -29,7 +30,7 @@ FLAGS = {
     "offline": "--steps 2 --groups 8 --prompts-per-step 4 --questions 4",
     "own_reward": "--steps 1 --prompts 2",
 }
-ENVIRONMENTS = ("calculator", "guess_number", "http_environment", "textarena")
+TASKS = ("calculator", "chat_arithmetic", "guess_number", "http_environment", "textarena")
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def run(monkeypatch, capsys):
 
 
 def test_every_example_is_run():
-    assert {path.stem for path in EXAMPLES} == {*FLAGS, *ENVIRONMENTS}
+    assert {path.stem for path in EXAMPLES} == {*FLAGS, *TASKS}
 
 
 @pytest.mark.slow

@@ -7,9 +7,10 @@ import threading
 import pytest
 
 from grre_jax import ray_cluster
-from grre_jax.tasks import Question, cluster_judges
+from grre_jax.tasks import Question
 from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.judging import InProcess
+from grre_jax.tasks.pool import ClusterJudges, start_judges
 
 from ..run_processes import children
 
@@ -47,13 +48,13 @@ def test_judges_that_are_killed_give_the_verdicts_of_one_process(tmp_path):
 
     def kill():
         while len(killed) < 3 and not ended.wait(0.5):
-            for judge in children("ray::Judge", os.getpid())[:1]:
+            for judge in children("ray::VerifierPool", os.getpid())[:1]:
                 os.kill(judge, signal.SIGKILL)
                 killed.append(judge)
 
     with ray_cluster.connected("local") as ray:
-        judges = cluster_judges.start(ray, config, 0, 2)
-        judge = cluster_judges.ClusterJudges(config, 0, judges)
+        judges = start_judges(ray, config, 0, 2)
+        judge = ClusterJudges(config, 0, judges)
         judge([])
         thread = threading.Thread(target=kill)
         thread.start()

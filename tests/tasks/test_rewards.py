@@ -9,8 +9,8 @@ from grre_jax import tasks
 from grre_jax.errors import UsageError
 from grre_jax.tasks import Question, rewards
 from grre_jax.tasks.config import TaskConfig
-from grre_jax.tasks.environments.runner import make_judge
 from grre_jax.tasks.judging import InProcess
+from grre_jax.tasks.pool import make_judge
 
 from ..conftest import CALCULATOR
 

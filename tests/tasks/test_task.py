@@ -7,7 +7,9 @@ import pytest
 import grre_jax
 from grre_jax import tasks
 from grre_jax.errors import UsageError
-from grre_jax.tasks.provenance import reward_name
+from grre_jax.tasks.task import reward_name
+
+from ..conftest import CHAT_ARITHMETIC
 
 COIN = """
 from dataclasses import dataclass
@@ -41,8 +43,8 @@ def coin(tmp_path):
         ("arithmetc", {}, "'arithmetic'.*'arithmetc'"),
         ("arithmetic", {"anwsers": "full"}, "'anwsers'.* answers"),
         ("arithmetic", {"flaw": 1.1}, "^flaw: "),
-        ("chat_arithmetic", {"digits": 3, "operands": 3}, "^operands: "),
-        ("chat_arithmetic", {"template": "What is it?"}, "^template: .*{expression}"),
+        (CHAT_ARITHMETIC, {"digits": 3, "operands": 3}, "^operands: "),
+        (CHAT_ARITHMETIC, {"template": "What is it?"}, "^template: .*{expression}"),
     ],
 )
 def test_wrong_names_and_options(name, options, named):

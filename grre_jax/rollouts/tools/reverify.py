@@ -11,8 +11,7 @@ from grre_jax import rollouts
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.tools.copying import derive
 from grre_jax.tasks import Question
-from grre_jax.tasks.judging import FAILED_REWARD, FIELD, REASONS, Judged
-from grre_jax.tasks.pool import Judge
+from grre_jax.tasks.judging import FAILED_REWARD, FIELD, REASONS, InProcess, Judged
 
 GROUPS_AT_ONCE = 64  # judged together, so that all processes have something to do
 
@@ -20,7 +19,7 @@ GROUPS_AT_ONCE = 64  # judged together, so that all processes have something to 
 def reverify(
     folder: str | Path,
     output: str | Path,
-    judge: Judge,
+    judge: InProcess,
     described: dict[str, Any],
     *,
     done: Callable[[int], None] = lambda groups: None,

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from grre_jax.json_files import require
-from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
-from grre_jax.tasks.datasets.stored_records import Record
+from grre_jax.tasks.datasets.stored_questions import Entry, Record, StoredQuestions
 from grre_jax.tasks.verifiers.math import canonical, final_expression, library, verify_math
 
 TEMPLATE = "{question}\n\nReason step by step, and put the final answer in \\boxed{}."

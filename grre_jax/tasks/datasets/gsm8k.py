@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from grre_jax.domains import Count
 from grre_jax.errors import DataError
 from grre_jax.json_files import require
-from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
-from grre_jax.tasks.datasets.stored_records import Record
+from grre_jax.tasks.datasets.stored_questions import Entry, Record, StoredQuestions
 from grre_jax.tasks.verifiers.final_number import final_answer, first_number, verify_number
 
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from grre_jax.json_files import require
 from grre_jax.tasks.datasets.competition_math import Mathematics
 from grre_jax.tasks.datasets.questions import plain_messages
-from grre_jax.tasks.datasets.stored_questions import Entry
-from grre_jax.tasks.datasets.stored_records import Record
+from grre_jax.tasks.datasets.stored_questions import Entry, Record
 
 
 @dataclass(eq=False, repr=False)

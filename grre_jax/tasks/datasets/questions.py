@@ -6,7 +6,6 @@ template, or a list of messages as TRL has them. Completions are right if they a
 space at their ends aside; `task.reward` names other rewards.
 """
 
-import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,8 +13,7 @@ from typing import Any, Literal
 from grre_jax.domains import ConfigError, Count
 from grre_jax.errors import DataError
 from grre_jax.json_files import message_text, require
-from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
-from grre_jax.tasks.datasets.stored_records import Record
+from grre_jax.tasks.datasets.stored_questions import Entry, Record, StoredQuestions
 from grre_jax.tasks.task import Question, Verdict
 
 PROMPTS = ("prompt", "question", "problem")
@@ -60,10 +58,8 @@ class Questions(StoredQuestions):
         messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
         turns = plain_messages(messages, where, name)
         answer = next((record[name] for name in ANSWERS if record.get(name) is not None), "")
-        family, question = self._entry(split, joined(turns), str(answer))
-        if len(turns) > 1:
-            question = dataclasses.replace(question, messages=turns)
-        return [(family, question)]
+        messages = turns if len(turns) > 1 else None
+        return [self._entry(split, joined(turns), str(answer), messages=messages)]
 
 
 def plain_messages(messages: Any, where: str, name: str) -> tuple[dict[str, str], ...]:

@@ -9,13 +9,17 @@ questions, chosen by a hash of their text, is held out whatever the seed; the st
 The reward is 1 if the package's own scorer gives an answer full marks, else 0; its part marks are
 only the component "score".
 
-Some scorers evaluate what they are given, as Python or as sympy does; what a model wrote comes to
-them only if it is the data set's own answer or cannot run anything. It may take long: leave them
-to processes of their own, which is the default.
+Some scorers evaluate what they are given, as Python or as sympy does. They are given the stored
+answer, lists, and expressions of numbers, letters and elementary functions, which can run nothing;
+other texts score 0. Large powers are not refused: leave the scorers to processes of their own,
+which is the default and which are ended at their time limit.
 """
 
+import functools
 import hashlib
+import inspect
 import itertools
+import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -23,7 +27,6 @@ from grre_jax import random_streams
 from grre_jax.domains import MAX_INTEGER, Positive, Record, Seed, checked
 from grre_jax.errors import DataError
 from grre_jax.tasks.task import Question, Verdict, check_template, making
-from grre_jax.tasks.verifiers.reasoning_gym import verify_entry
 from grre_jax.tasks.verifiers.text import after_thinking
 
 _SOURCE_SEED = 0  # of the entries themselves, whichever order they are asked in
@@ -31,6 +34,13 @@ _HELD_OUT_ONE_IN = 10
 _INSTRUCTION = (
     "\n\nThink step by step, then give the final answer alone between <answer> and </answer>."
 )
+
+_LONGEST_ANSWER = 10_000  # characters
+_EVALUATORS = re.compile(r"\b(?:eval|literal_eval|exec|parse_expr|sympify|lambdify)\s*\(")
+_OWN_TEXTS = ("basic_arithmetic", "bitwise_arithmetic", "codeio", "propositional_logic")
+_LIST = re.compile(r"(?:[\w\s,'\"\[\]+\-]|\.(?=[0-9]))*")
+_EXPRESSION = re.compile(r"[A-Za-z0-9\s.+\-*/()]*")
+_FUNCTIONS = "sin cos tan sec csc cot asin acos atan sinh cosh tanh exp log ln sqrt pi".split()
 
 
 @dataclass(eq=False, repr=False)
@@ -130,7 +140,14 @@ class ReasoningGym(Record):
                 f"{question.question_id}: expected a question of reasoning-gym's {self.dataset}"
                 " with the options of this task, got another."
             )
-        return verify_entry(entry, self._entries, _answer(completion))
+        answer = _answer(completion)
+        score = 0.0
+        if answer is not None and len(answer) <= _LONGEST_ANSWER and _is_harmless(answer, entry):
+            try:
+                score = min(1.0, float(self._entries.score_answer(answer, entry)))  # some round up
+            except Exception:  # the text is the model's: it is not right
+                self._entries.score_answer(entry["answer"], entry)
+        return Verdict(float(score == 1), {"score": score}, correct=score == 1)
 
     def _entry(self, number: int) -> dict[str, Any]:
         # The package does not check all of its options when it makes a data set.
@@ -160,3 +177,21 @@ def _answer(completion: str) -> str | None:
     before, closed, _ = completion.rpartition("</answer>")
     _, opened, answer = before.rpartition("<answer>")
     return answer.strip() if closed and opened else completion.strip() or None
+
+
+def _is_harmless(answer: str, entry: dict[str, Any]) -> bool:
+    name = entry["metadata"]["source_dataset"]
+    if answer == str(entry["answer"]).strip() or name in _OWN_TEXTS or not _evaluates(name):
+        return True
+    plain = _EXPRESSION.fullmatch(answer) and not re.search(r"\.\s*[A-Za-z]", answer)
+    functions = set(re.findall("[A-Za-z]{2,}", answer)) <= set(_FUNCTIONS)
+    return bool(_LIST.fullmatch(answer) or (plain and functions))
+
+
+@functools.cache
+def _evaluates(name: str) -> bool:
+    from reasoning_gym.factory import DATASETS
+
+    dataset = DATASETS[name][0]
+    sources = (inspect.getsource(inspect.getmodule(o)) for o in (dataset, dataset.score_answer))
+    return any(_EVALUATORS.search(source) for source in sources)

@@ -1,5 +1,6 @@
 """Base of the tasks over published data sets: questions by name, a training stream in epochs, and
-held-out questions.
+held-out questions; their records from Parquet, JSON and JSON-lines files as they were downloaded,
+or through Hugging Face `datasets`.
 
 A question is named by a hash of its text and both sides are ordered by these names, so stream and
 evaluation are the same whatever the order of the files and their records.
@@ -10,27 +11,32 @@ seed.
 """
 
 import abc
+import contextlib
 import hashlib
-import itertools
+import json
 import logging
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from grre_jax import domains, random_streams
 from grre_jax.domains import Count, Positive, Seed, checked
 from grre_jax.errors import DataError
-from grre_jax.tasks.datasets import stored_records
-from grre_jax.tasks.datasets.stored_records import Record
+from grre_jax.json_files import json_lines, require
+from grre_jax.tasks.judging import error_words
 from grre_jax.tasks.task import Question, check_template
 
 _log = logging.getLogger(__name__)
 
 MOST_HELD_OUT = 500
+ROWS_AT_ONCE = 64  # of a Parquet file, in memory
+_ENDINGS = (".parquet", ".jsonl", ".json")
+
 Entry = tuple[str, Question]  # a question with its family
+Record = dict[str, Any]
 
 
 @dataclass(eq=False, repr=False)
@@ -97,12 +103,18 @@ class HeldOutQuestions(domains.Record, abc.ABC):
         return self._evaluation[: checked("count", Positive, count)]
 
     def _entry(
-        self, split: str, text: str, answer: str, solution: str | None = None, family: str = ""
+        self,
+        split: str,
+        text: str,
+        answer: str,
+        solution: str | None = None,
+        family: str = "",
+        messages: tuple[dict[str, str], ...] | None = None,
     ) -> Entry:
         """A question named by its text, in its template if the task has one."""
         name = digest(text)
         prompt = self.template.replace("{question}", text)
-        question = Question(f"{self.name}/{split}/{name}", prompt, answer, solution)
+        question = Question(f"{self.name}/{split}/{name}", prompt, answer, solution, messages)
         return family or name, question
 
     def _leave_out(self, where: str, why: str) -> None:
@@ -133,13 +145,13 @@ class HeldOutQuestions(domains.Record, abc.ABC):
 
     @cached_property
     def _train(self) -> list[Entry]:
-        return self._read("train", self._records("train") or ())
+        return self._read("train") or []
 
     @cached_property
     def _held_out(self) -> list[Entry]:
-        records = self._records("test")
-        if records is not None:
-            return self._read("test", records)
+        entries = self._read("test")
+        if entries is not None:
+            return entries
         count = self.held_out
         if count is None:
             count = min(MOST_HELD_OUT, max(1, len(self._train) // 10))
@@ -157,7 +169,11 @@ class HeldOutQuestions(domains.Record, abc.ABC):
             f" most_prompt_characters={self.most_prompt_characters}"
         )
 
-    def _read(self, split: str, records: Iterable[tuple[str, Record]]) -> list[Entry]:
+    def _read(self, split: str) -> list[Entry] | None:
+        """The entries of a split; None for a test split that there is not."""
+        records = self._records(split)
+        if records is None:
+            return None
         most = self.most_prompt_characters or math.inf
         return [
             entry
@@ -188,32 +204,124 @@ class StoredQuestions(HeldOutQuestions):
 
     def _records(self, split: str) -> Iterable[tuple[str, Record]] | None:
         if self.path:
-            files = self._files(Path(self.path), split)
-            return itertools.chain.from_iterable(map(_located, files)) if files else None
+            path = Path(self.path)
+            if path.is_file():
+                files = [path] if split == "train" else []
+            else:
+                files = files_of(path, split)
+            if not files and split == "train":
+                raise DataError(
+                    "task.options.path: expected a file, or a folder with files such as"
+                    f" train.parquet or train/*.json, got {str(path)!r}"
+                )
+            located = (
+                (f"{file}, record {number}", record)
+                for file in files
+                for number, record in enumerate(read_records(file), 1)
+            )
+            return located if files else None
         if split == "test" and not self.hub_test:
             return None
         name, files = self.hub
-        records = stored_records.from_hub(name, split, files and files.format(split=split))
+        records = from_hub(name, split, files and files.format(split=split))
         return ((f"{name}, record {number}", record) for number, record in enumerate(records, 1))
-
-    def _files(self, path: Path, split: str) -> list[Path]:
-        """Returns the files of a split; [] without a test split."""
-        if path.is_file():
-            return [path] if split == "train" else []
-        files = stored_records.files_of(path, split)
-        if not files and split == "train":
-            raise DataError(
-                "task.options.path: expected a file, or a folder with files such as train.parquet"
-                f" or train/*.json, got {str(path)!r}"
-            )
-        return files
-
-
-def _located(file: Path) -> Iterator[tuple[str, Record]]:
-    for number, record in enumerate(stored_records.read_records(file), 1):
-        yield f"{file}, record {number}", record
 
 
 def digest(text: str) -> str:
     """Twelve hexadecimal digits of a text's hash; white space does not matter."""
     return hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+# ---- records
+
+
+def files_of(path: Path, split: str) -> list[Path]:
+    """The files of a split ("train" or "test") below a folder, in the order of their names; none
+    if there are none.
+
+    Taken are SPLIT.parquet, SPLIT.jsonl and SPLIT.json, SPLIT-*.parquet (shards) at any depth, and
+    everything below a folder SPLIT.
+    """
+
+    def of_split(file: Path) -> bool:
+        parts = file.relative_to(path).parts
+        hidden = any(part.startswith(".") for part in parts)  # such as macOS's "._1.json"
+        shard = file.suffix == ".parquet" and file.stem.startswith(f"{split}-")
+        named = shard or file.stem == split or split in parts[:-1]
+        return named and not hidden and file.suffix in _ENDINGS and file.is_file()
+
+    return sorted(filter(of_split, path.rglob("*")))
+
+
+def read_records(file: Path) -> Iterator[Record]:
+    """The records of a file: a line of .jsonl, an object of the list in a .json (or the one object
+    that it is), a row of Parquet under any other name.
+
+    Raises:
+        DataError: the file is missing, damaged, or has other content, which the message names.
+    """
+    if file.suffix == ".jsonl":
+        with _reading(file, "JSON lines"), file.open("rb") as lines:
+            yield from (record for _, record in json_lines(lines, file))
+    elif file.suffix == ".json":
+        # A file with an object a line has to be named .jsonl.
+        with _reading(file, "one JSON value"):
+            content = json.loads(file.read_bytes())
+        for number, record in enumerate(content if isinstance(content, list) else [content], 1):
+            yield require(record, dict, file, f"record {number}")
+    else:
+        yield from table_rows(file)
+
+
+def from_hub(name: str, split: str, data_files: str | None = None) -> Iterable[Record]:
+    """The records of a split of a data set on Hugging Face, by the library `datasets`, which
+    keeps what it downloads; or of a folder that its `save_to_disk` wrote.
+
+    Args:
+        name: the data set, "Team-ACE/ToolACE", or the folder.
+        split: as the data set names it.
+        data_files: the files of the split, where it is not by name.
+
+    Raises:
+        DataError: the library is not installed, or the data set is neither kept nor to be
+            downloaded.
+    """
+    try:
+        import datasets
+
+        if (Path(name) / "state.json").exists():
+            return datasets.load_from_disk(name)
+        files = {"data_files": {split: data_files}} if data_files else {}
+        return datasets.load_dataset(name, split=split, **files)
+    except (ImportError, OSError, ValueError) as error:
+        raise DataError(
+            f"path: expected files, as {name} is neither kept by the package datasets (extra hub)"
+            f" nor to be downloaded ({error_words(error)})"
+        ) from error
+
+
+def table_rows(file: Path) -> Iterator[Record]:
+    """The rows of a Parquet file.
+
+    Raises:
+        DataError: the file is missing or damaged, or two columns have one name.
+    """
+    from pyarrow import parquet
+
+    with _reading(file, "Parquet"):
+        for batch in parquet.ParquetFile(file).iter_batches(ROWS_AT_ONCE):
+            names = batch.schema.names
+            if len(set(names)) < len(names):
+                raise ValueError(f"two columns have one name, of {', '.join(names)}")
+            yield from batch.to_pylist()
+
+
+@contextlib.contextmanager
+def _reading(file: Path, form: str) -> Iterator[None]:
+    """A context in which an error of a parser becomes a DataError that names the file."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, RuntimeError) as error:
+        raise DataError(
+            f"{file} cannot be read as {form} ({error_words(error)}). Give it as published."
+        ) from error

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from grre_jax.json_files import require
-from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions, digest
-from grre_jax.tasks.datasets.stored_records import Record
+from grre_jax.tasks.datasets.stored_questions import Entry, Record, StoredQuestions, digest
 from grre_jax.tasks.verifiers.function_calls import NotCalls, read_calls, verify_calls
 
 _Role = Literal["user", "assistant", "tool"]
@@ -39,7 +38,12 @@ class ToolACE(StoredQuestions):
     verify = staticmethod(verify_calls)
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
-        system, turns = _conversation(record, where)
+        system = require(record.get("system"), str, where, "system")
+        name = "conversations"
+        turns = list(require(record.get(name), tuple[dict[str, Any], ...], where, name))
+        for number, turn in enumerate(turns):
+            require(turn.get("from"), _Role, where, f"{name}[{number}].from")
+            require(turn.get("value"), str, where, f"{name}[{number}].value")
         family = digest(system + str(turns[:1]))
         entries = []
         for place, turn in enumerate(turns):
@@ -55,17 +59,6 @@ class ToolACE(StoredQuestions):
                 prompt = _prompt(system, turns[:place])
                 entries.append(self._entry(split, prompt, answer, answer, family))
         return entries
-
-
-def _conversation(record: Record, where: str) -> tuple[str, list[dict[str, Any]]]:
-    """Returns the system text and the turns of a record."""
-    system = require(record.get("system"), str, where, "system")
-    name = "conversations"
-    turns = require(record.get(name), tuple[dict[str, Any], ...], where, name)
-    for number, turn in enumerate(turns):
-        require(turn.get("from"), _Role, where, f"{name}[{number}].from")
-        require(turn.get("value"), str, where, f"{name}[{number}].value")
-    return system, list(turns)
 
 
 def _prompt(system: str, turns: list[dict[str, Any]]) -> str:

@@ -5,5 +5,4 @@ run: in the caller's process or in the verifier's processes.
 from grre_jax.tasks.environments.environment import (
     Environment as Environment,
     Step as Step,
-    is_environment as is_environment,
 )

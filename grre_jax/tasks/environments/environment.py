@@ -1,16 +1,26 @@
-"""The interface of environments, and the environments of trajectories that are under way."""
+"""The interface of environments, the environments of trajectories that are under way, run in the
+caller's process (`pool` runs them in others), and the base of tasks whose questions are the
+beginnings of an environment, decided by a seed.
+"""
 
+import abc
 import contextlib
 import json
+import random
 import zlib
-from typing import Any, NamedTuple, Protocol
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Protocol
 
-from grre_jax.domains import shown
+from grre_jax.domains import Record, shown
 from grre_jax.tasks.judging import Failure, Invalid, checked_verdict, guarded, waited
-from grre_jax.tasks.task import Question, Verdict
+from grre_jax.tasks.task import Question, Verdict, check_template
+from grre_jax.tasks.tokenizers.characters import CharTokenizer
 from grre_jax.tasks.verifiers.function_calls import Call, NotCalls, read_calls
 
 MOST_CHARACTERS = 16_384  # of an observation
+END = "\x03"  # of a turn, in characters
+ASCII = "".join(map(chr, range(32, 127))) + "\n" + END
 
 
 class Step(NamedTuple):
@@ -74,25 +84,56 @@ class Environment(Protocol):
         ...
 
 
-def tool_definition(name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Returns the definition of a function for chat templates, its parameters as JSON schema."""
-    function = {"name": name, "description": description, "parameters": parameters}
-    return {"type": "function", "function": function}
+@dataclass(frozen=True)
+class Opening:
+    """The beginning of a question's trajectories.
 
-
-def is_environment(task: Any) -> bool:
-    """True for a task whose completions are trajectories: it has `environment()` in place of
-    `verify`, and perhaps `version`, a text, and `separator`, the text behind each message for
-    tokenizers without a chat template.
+    Attributes:
+        messages: what the policy reads first.
+        tools: definitions of functions for the chat template, None for none.
     """
-    return callable(getattr(task, "environment", None))
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An environment's answer to an action.
+
+    Attributes:
+        observation, reward, done: of `Step`.
+        called: the action was taken as calls of tools.
+        components: of `Step`, empty for none.
+    """
+
+    observation: str
+    reward: float
+    done: bool
+    called: bool
+    components: dict[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The address of a trajectory.
+
+    Attributes:
+        key: names it among those under way, of all that share the processes.
+        question, seed: its environment's.
+        opening: `fingerprint` of the messages that it begins with; None if they are not known.
+    """
+
+    key: tuple[int, ...]
+    question: Question
+    seed: int
+    opening: int | None = None
 
 
 class Environments:
     """Environments of trajectories, kept from one step to the next.
 
-    Requests and answers are what a process can send: tuples, and dictionaries of JSON values or a
-    `judging.Failure`.
+    A process is sent the arguments of a request, and sends the fields of the answer as JSON.
 
     Args:
         task: makes an environment for each trajectory.
@@ -102,19 +143,17 @@ class Environments:
         self._task = task
         self._kept: dict[Any, Environment] = {}
 
-    def __call__(self, key: Any, kind: str, *asked: Any) -> dict[str, Any] | Failure:
-        """Answers a request; KeyboardInterrupt alone goes through.
+    def __call__(self, kind: str, *asked: Any) -> Any:
+        """Answers a request, or returns its failure; KeyboardInterrupt alone goes through.
 
         Args:
-            key: the trajectory's.
-            kind: "open", "step" or "close".
-            *asked: of "open" the question and seed; of "step" the question and seed, the actions
-                and observations before, the action, and the `fingerprint` of the opening or None.
+            kind: "open", "step" or "end".
+            *asked: arguments of that method.
         """
-        answers = {"open": self._open, "step": self._step, "close": self._close}
-        return guarded(answers[kind], key, *asked)
+        return guarded(getattr(self, kind), *asked)
 
-    def _open(self, _: Any, question: Question, seed: int) -> dict[str, Any]:
+    def open(self, question: Question, seed: int) -> Opening:
+        """Returns the beginning of all trajectories of a question and seed."""
         environment = self._task.environment()
         try:
             messages = waited(environment.reset(question, seed))
@@ -128,44 +167,31 @@ class Environments:
         )
         if not fits or not messages:
             raise Invalid(f"reset: expected messages of role and content, got {shown(messages)}")
-        return {"messages": messages, "tools": tools}
+        return Opening(messages, tools)
 
-    def _step(
-        self,
-        key: Any,
-        question: Question,
-        seed: int,
-        before: list[tuple[str, str]],
-        action: str,
-        opening: int | None,
-    ) -> dict[str, Any]:
-        environment = self._kept.pop(key, None)
+    def step(self, trace: Trace, before: list[tuple[str, str]], action: str) -> Reply:
+        """Answers a trajectory's action, after the actions and observations before it."""
+        environment = self._kept.pop(trace.key, None)
         try:
             if environment is None:
                 environment = self._task.environment()
-                messages = waited(environment.reset(question, seed))
-                if opening not in (None, fingerprint(messages)):
+                messages = waited(environment.reset(trace.question, trace.seed))
+                if trace.opening not in (None, fingerprint(messages)):
                     raise Invalid("reset: expected the messages of the opening, got others")
                 for earlier, observation in before:
-                    if self._answer(environment, earlier)["observation"] != observation:
+                    if _reply(environment, earlier).observation != observation:
                         raise Invalid("step: expected the observations of before, got others")
-            answer = self._answer(environment, action)
-            if not answer["done"]:
-                self._kept[key] = environment
-            return answer
+            reply = _reply(environment, action)
+            if not reply.done:
+                self._kept[trace.key] = environment
+            return reply
         finally:
-            if key not in self._kept:
+            if trace.key not in self._kept:
                 _end(environment)
 
-    def _answer(self, environment: Any, action: str) -> dict[str, Any]:
-        calls = []
-        if getattr(environment, "tools", None):
-            with contextlib.suppress(NotCalls):
-                calls = read_calls(action)
-        return _checked(waited(environment.step(calls or action))) | {"called": bool(calls)}
-
-    def _close(self, key: Any) -> dict[str, Any]:
-        _end(self._kept.pop(key, None))
+    def end(self, trace: Trace) -> dict[str, Any]:
+        """Closes the environment of a trajectory that was ended by a limit."""
+        _end(self._kept.pop(trace.key, None))
         return {}
 
 
@@ -179,8 +205,13 @@ def fingerprint(messages: list[dict[str, Any]]) -> int:
     return zlib.crc32(json.dumps(messages, sort_keys=True).encode())
 
 
-def _checked(step: Any) -> dict[str, Any]:
-    """Returns a step as JSON values."""
+def _reply(environment: Any, action: str) -> Reply:
+    """Returns what an environment answers to a turn, checked."""
+    calls = []
+    if getattr(environment, "tools", None):
+        with contextlib.suppress(NotCalls):
+            calls = read_calls(action)
+    step = waited(environment.step(calls or action))
     if not isinstance(step, tuple) or len(step) not in (4, 5):
         raise Invalid(f"step: expected observation, reward, done, info, got {shown(step)}")
     observation, reward, done, _, components = Step(*step)
@@ -190,9 +221,105 @@ def _checked(step: Any) -> dict[str, Any]:
             f" {shown(observation)}"
         )
     verdict = checked_verdict(Verdict(reward, components or {}))
-    return {
-        "observation": observation,
-        "reward": verdict.reward,
-        "done": bool(done),
-        "components": verdict.components,
-    }
+    return Reply(observation, verdict.reward, bool(done), bool(calls), verdict.components)
+
+
+class InProcessEnvironments:
+    """Runs environments in the caller's own process and thread.
+
+    Args:
+        task: makes the environments.
+    """
+
+    def __init__(self, task: Any):
+        self._environments = Environments(task)
+
+    def open(self, question: Question, seed: int) -> Opening | Failure:
+        """Returns the beginning of all trajectories of a question and seed, or a failure."""
+        return self._ask(Opening, (seed,), "open", question, seed).result()
+
+    def step(
+        self, trace: Trace, before: list[tuple[str, str]], action: str
+    ) -> Future[Reply | Failure]:
+        """Answers a trajectory's action, after the actions and observations before it; a failure is
+        returned, not raised.
+        """
+        return self._ask(Reply, trace.key, "step", trace, before, action)
+
+    def end(self, trace: Trace) -> None:
+        """Closes the environment of a trajectory that was ended by a limit."""
+        self._ask(dict, trace.key, "end", trace)
+
+    def close(self) -> None:
+        """Ends the processes, if any; they are started again when needed."""
+
+    def _ask(self, kind: type, key: tuple[int, ...], *asked: Any) -> Future[Any]:
+        """Returns the answer to a request of `Environments`.
+
+        Args:
+            kind: class of the answer.
+            key: requests of one go to one process.
+            *asked: the request.
+        """
+        future: Future[Any] = Future()
+        future.set_result(self._environments(*asked))
+        return future
+
+
+@dataclass(eq=False, repr=False)
+class SeededWorlds(Record, abc.ABC):
+    """The base of such tasks, whose fields are their options.
+
+    Args:
+        template: the first message, with {observation}.
+
+    Attributes:
+        name: the task's, as rollouts record it.
+        tokenizer: ASCII characters, for a new model.
+        separator: the end of the line behind each observation.
+
+    Raises:
+        UsageError: an option out of its domain.
+    """
+
+    name: ClassVar[str]
+    separator = "\n"
+    tokenizer = CharTokenizer(ASCII, END)
+
+    template: str = "{observation}"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_template(self.template, "observation")
+
+    @property
+    @abc.abstractmethod
+    def world(self) -> str:
+        """The environment's name, part of the questions' names."""
+
+    @property
+    def training_source(self) -> str:
+        """Name of the training stream, for provenance."""
+        return f"{self.name}/{self.world}/train"
+
+    @property
+    def evaluation_source(self) -> str:
+        """Name of the held-out questions, for provenance."""
+        return f"{self.name}/{self.world}/held-out"
+
+    def question(self, position: int) -> Question:
+        """A world of the training stream, which its id and the environment's seed decide."""
+        return Question(f"{self.training_source}/{position}", "", "")
+
+    def evaluation(self, count: int) -> list[Question]:
+        """The first `count` worlds that are held out."""
+        return [Question(f"{self.evaluation_source}/{number}", "", "") for number in range(count)]
+
+    def opening(self, observation: str) -> list[dict[str, str]]:
+        """Returns the messages of an observation that a trajectory begins with."""
+        return [{"role": "user", "content": self.template.replace("{observation}", observation)}]
+
+
+def world_seed(question: Question, seed: int) -> int:
+    """Returns the seed of a question's world in a group with this seed, from 0 to 2**31 - 1."""
+    return random.Random(f"{question.question_id}/{seed}").getrandbits(31)

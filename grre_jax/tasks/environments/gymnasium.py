@@ -14,8 +14,7 @@ import functools
 from dataclasses import dataclass, field
 from typing import Any
 
-from grre_jax.tasks.environments.environment import Step
-from grre_jax.tasks.environments.seeded_worlds import SeededWorlds, world_seed
+from grre_jax.tasks.environments.environment import SeededWorlds, Step, world_seed
 from grre_jax.tasks.task import Question, factory, making
 
 

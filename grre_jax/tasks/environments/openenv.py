@@ -15,8 +15,12 @@ from typing import Any
 
 from grre_jax.domains import AboveZero, ConfigError, Count, shown
 from grre_jax.errors import UsageError
-from grre_jax.tasks.environments.environment import MOST_CHARACTERS, Step
-from grre_jax.tasks.environments.seeded_worlds import SeededWorlds, world_seed
+from grre_jax.tasks.environments.environment import (
+    MOST_CHARACTERS,
+    SeededWorlds,
+    Step,
+    world_seed,
+)
 from grre_jax.tasks.judging import Invalid, error_words
 from grre_jax.tasks.task import Question
 

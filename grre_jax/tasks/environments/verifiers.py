@@ -8,21 +8,20 @@ prompts over and waits for the policy's turns.
 """
 
 import asyncio
+import contextlib
 import functools
+import importlib.metadata
 import json
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from grre_jax.domains import Count
 from grre_jax.json_files import message_text
 from grre_jax.tasks.datasets.questions import joined, plain_messages
-from grre_jax.tasks.datasets.stored_questions import Entry, HeldOutQuestions, digest
-from grre_jax.tasks.datasets.stored_records import Record
-from grre_jax.tasks.environments.environment import Step, tool_definition
-from grre_jax.tasks.environments.seeded_worlds import ASCII, END
+from grre_jax.tasks.datasets.stored_questions import Entry, HeldOutQuestions, Record, digest
+from grre_jax.tasks.environments.environment import ASCII, END, Step
 from grre_jax.tasks.judging import Invalid
-from grre_jax.tasks.provenance import package_version
 from grre_jax.tasks.task import Question, Verdict, factory, making
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
 from grre_jax.tasks.verifiers.function_calls import Call
@@ -62,7 +61,10 @@ class Verifiers(HeldOutQuestions):
             if world.requires_group_rollouts:
                 raise ValueError("its rewards are of whole groups")
         package = self.env.rpartition("/")[2]
-        self.version = f"{package} {package_version(package)}, verifiers {verifiers.__version__}"
+        version = "?"  # of an environment that is a file
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
+            version = importlib.metadata.version(package)
+        self.version = f"{package} {version}, verifiers {verifiers.__version__}"
         self._world = world
         self._rows: dict[str, Record] = {}
         self._source = f"verifiers/{package}"
@@ -110,9 +112,8 @@ class Verifiers(HeldOutQuestions):
         prompt = joined(messages)
         answer = str(record.get("answer") or "")
         name = digest(json.dumps([prompt, answer, record.get("info")], default=str))
-        question = Question(f"{self._source}/{split}/{name}", prompt, answer)
-        if len(messages) > 1:
-            question = replace(question, messages=messages)
+        several = messages if len(messages) > 1 else None
+        question = Question(f"{self._source}/{split}/{name}", prompt, answer, messages=several)
         self._rows[question.question_id] = record
         return [(name, question)]  # games often have one prompt
 
@@ -158,8 +159,9 @@ class Rollout:
         await asyncio.gather(self._loop, return_exceptions=True)
 
     async def _respond(self, prompt: list[Any], tools: list[Any] | None, **_: Any) -> Any:
-        tools = tools or ()
-        self.tools = [tool_definition(t.name, t.description, t.parameters) for t in tools] or None
+        names = ("name", "description", "parameters")
+        functions = [{name: getattr(tool, name) for name in names} for tool in tools or ()]
+        self.tools = [{"type": "function", "function": f} for f in functions] or None
         self._prompts.put_nowait([_message(message) for message in prompt])
         return await self._responses.get()
 

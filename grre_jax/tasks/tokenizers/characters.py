@@ -1,19 +1,60 @@
-"""A tokenizer of single characters, for tasks that need no download."""
+"""The interface of tokenizers, and a tokenizer of single characters, for tasks that need no
+download.
+"""
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from grre_jax.errors import UsageError
 from grre_jax.json_files import read_object, require
 from grre_jax.tasks.task import Question
-from grre_jax.tasks.tokenizers.protocol import content_digest
 
+# {"role": ..., "content": text}, and whatever else the chat template reads.
+Message = dict[str, Any]
 # In tokenizer_config.json this key says that the folder holds a CharTokenizer; transformers carries
 # it along unread.
 _CHARACTERS_KEY = "grre_characters"
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """Text to token ids and back.
+
+    Attributes:
+        vocab_size: number of ids; a model's embedding may have more rows.
+        eos_ids: the ids that end a completion; the first is the one `encode_completion` writes.
+        pad_id: the id that fills rows up; may equal an end id, for no mask is ever made from it.
+        fingerprint: 16 hexadecimal digits, equal when texts become the same ids.
+    """
+
+    vocab_size: int
+    eos_ids: tuple[int, ...]
+    pad_id: int
+    fingerprint: str
+
+    def encode_prompt(self, question: Question | str) -> list[int]:
+        """Returns the ids of a question as the policy sees it, chat template included."""
+
+    def encode_completion(self, text: str) -> list[int]:
+        """Returns the ids of a completion, its end token included."""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the text of some ids, without end and padding tokens."""
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the tokenizer's files into a folder, which is made if it is missing."""
+
+
+def content_digest(content: Any) -> str:
+    """Returns the first 16 hexadecimal digits of the SHA-256 of JSON content."""
+    return hashlib.sha256(
+        json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    ).hexdigest()[:16]
 
 
 class CharTokenizer:
@@ -110,10 +151,12 @@ class CharTokenizer:
         )
 
     @classmethod
-    def load(cls, folder: str | Path) -> "CharTokenizer":
-        """Reads what `save` wrote; DataError if the folder holds no character tokenizer."""
+    def load(cls, folder: str | Path) -> "CharTokenizer | None":
+        """Reads what `save` wrote; None if the folder holds no character tokenizer."""
         path = Path(folder) / "tokenizer_config.json"
-        settings = read_object(path)
+        settings = read_object(path) if os.path.lexists(path) else {}
+        if _CHARACTERS_KEY not in settings:
+            return None
         names = (_CHARACTERS_KEY, "eos_token", "pad_token")
         texts = [require(settings.get(name), str, path, name) for name in names]
         return cls(*texts)
@@ -126,9 +169,3 @@ class CharTokenizer:
                 f"The character {error.args[0]!r} of {text[:80]!r} is not in the vocabulary"
                 f" {self.characters!r}: leave it out, or give the model a tokenizer that has it."
             ) from None
-
-
-def holds_characters(folder: Path) -> bool:
-    """Returns True if a folder holds a character tokenizer."""
-    path = folder / "tokenizer_config.json"
-    return os.path.lexists(path) and _CHARACTERS_KEY in read_object(path)

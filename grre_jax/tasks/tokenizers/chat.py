@@ -10,7 +10,7 @@ import datetime
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -20,8 +20,11 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import Tokens, read_object, require
 from grre_jax.tasks.judging import error_words
 from grre_jax.tasks.task import Question
-from grre_jax.tasks.tokenizers.characters import CharTokenizer, holds_characters
-from grre_jax.tasks.tokenizers.protocol import Message, content_digest
+from grre_jax.tasks.tokenizers.characters import (
+    CharTokenizer,
+    Message,
+    content_digest,
+)
 
 # Fields of a message that templates may leave out: its text, whose absence is empty, and names that
 # lead back to a call.
@@ -88,7 +91,18 @@ class ChatTokenizer:
         self.folder = Path(folder)
         if not self.folder.is_dir():  # transformers would search its cache for the name
             raise DataError(f"{folder}: expected the folder of a tokenizer, got none.")
-        self.tokenizer, self.vocab_size = self._loaded()
+        import transformers
+
+        try:
+            self.tokenizer = transformers.AutoTokenizer.from_pretrained(
+                str(self.folder), local_files_only=True, trust_remote_code=False
+            )
+            self.vocab_size = max(self.tokenizer.get_vocab().values()) + 1  # ids may have gaps
+            self.tokenizer.encode(_PROBE)  # some files load and cannot be used
+        except Exception as error:  # whatever the libraries raise for files that they cannot use
+            raise DataError(
+                f"The tokenizer in {self.folder} cannot be loaded ({error_words(error)})."
+            ) from error
         self.has_template = bool(self.tokenizer.chat_template)
         self.tools = checked("tools", Tools, tools)
         if not self.has_template and (system_prompt is not None or tools != "template"):
@@ -98,34 +112,14 @@ class ChatTokenizer:
             )
         self.system_prompt = system_prompt
         self.template_arguments = template_arguments or {}
-        self._check_variables()
-        self.eos_ids = self._find_eos()
-        pad = self.tokenizer.pad_token_id
-        self.pad_id = self.eos_ids[0] if pad is None else int(pad)
-        self.bos_id = self.tokenizer.bos_token_id
-
-    def _loaded(self) -> tuple[Any, int]:
-        """Returns the folder's tokenizer and the size of its vocabulary."""
-        import transformers
-
-        try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                str(self.folder), local_files_only=True, trust_remote_code=False
-            )
-            most = max(tokenizer.get_vocab().values())  # ids may have gaps
-            tokenizer.encode(_PROBE)  # some files load and cannot be used
-        except Exception as error:  # whatever the libraries raise for files that they cannot use
-            raise DataError(
-                f"The tokenizer in {self.folder} cannot be loaded ({error_words(error)})."
-            ) from error
-        return tokenizer, most + 1
-
-    def _check_variables(self) -> None:
-        """Refuses arguments that the template does not read: they would change nothing."""
-        # Dumped, since a tokenizer may have several templates, by name.
+        # What the template does not read would change nothing. Dumped, since a tokenizer may have
+        # several templates, by name.
         words = re.findall(r"\w+", json.dumps(self.tokenizer.chat_template))
         if unread := self.template_arguments.keys() - words:
             raise self._error(f"does not read model.template_arguments {', '.join(unread)}")
+        self.eos_ids = self._find_eos()
+        pad = self.tokenizer.pad_token_id
+        self.pad_id = self.eos_ids[0] if pad is None else int(pad)
 
     @property
     def fingerprint(self) -> str:
@@ -147,10 +141,12 @@ class ChatTokenizer:
 
     def encode_prompt(self, question: Question | str) -> list[int]:
         """The ids of a prompt, template included."""
+        text = question.prompt if isinstance(question, Question) else question
         if not self.has_template:
-            return self.encode_text(_text(question))
+            return self.encode_text(text)
+        messages = getattr(question, "messages", None) or [{"role": "user", "content": text}]
         # A template writes the beginning-of-text token itself.
-        return self._rendered_ids(self._render(_messages(question)))
+        return self._rendered_ids(self._render(messages))
 
     def encode_messages(self, messages: list[Message], tools: Functions = None) -> list[int]:
         """The ids of a conversation, up to where the assistant begins to speak.
@@ -387,7 +383,7 @@ class ChatTokenizer:
 
     def _render(
         self,
-        messages: list[Message],
+        messages: Sequence[Message],
         *,
         generation: bool = True,
         tools: Functions = None,
@@ -453,17 +449,6 @@ class ChatTokenizer:
         return eos_ids
 
 
-def _messages(question: Question | str) -> list[Message]:
-    """Returns the conversation that a question is."""
-    if isinstance(question, Question) and question.messages is not None:
-        return list(question.messages)
-    return [{"role": "user", "content": _text(question)}]
-
-
-def _text(question: Question | str) -> str:
-    return question.prompt if isinstance(question, Question) else question
-
-
 def _with_tools(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]:
     """A conversation in which the tools stand in the system message, and their answers in the
     user's.
@@ -502,11 +487,12 @@ def load_tokenizer(
         >>> type(tokenizer).__name__, tokenizer.encode_prompt("1+2=")
         ('CharTokenizer', [1, 10, 2, 11])
     """
-    if not holds_characters(Path(folder)):
+    characters = CharTokenizer.load(folder)
+    if characters is None:
         return ChatTokenizer(folder, system_prompt, tools, template_arguments)
     if system_prompt is not None or tools != "template" or template_arguments:
         raise UsageError(
             "system_prompt, tools, template_arguments: expected a chat template, got the character"
             f" tokenizer in {folder}."
         )
-    return CharTokenizer.load(folder)
+    return characters

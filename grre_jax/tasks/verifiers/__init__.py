@@ -6,6 +6,5 @@ One of yours is such a function in any file, named in the same way (docs/own-tas
 and `Verdict` are in `grre_jax.tasks`.
 
 `final_number.verify_number` (the final number of a text), `math.verify_math` (mathematics, by
-math-verify), `function_calls.verify_calls` (function calls); `reasoning_gym.verify_entry` needs the
-entry that a question was made from.
+math-verify), `function_calls.verify_calls` (function calls).
 """

@@ -1,13 +1,15 @@
-"""The calls of the sampler that a run makes: their prompts and decode slots.
+"""The calls of the sampler that a run makes: their questions, prompts and decode slots.
 
 Explorers make these calls; `grre compile` and `grre explain` predict them.
 """
 
 import dataclasses
+import logging
+from collections.abc import Sequence
 
-import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from grre_jax.errors import DataError
 from grre_jax.models.config import ModelConfig
 from grre_jax.parallel import processes
 from grre_jax.sampling.call import call_shape
@@ -22,8 +24,12 @@ from grre_jax.sampling.memory import (
     weights_bytes,
 )
 from grre_jax.sampling_params import SamplingParams
+from grre_jax.tasks import Question, Task, Tokenizer
+from grre_jax.tasks.task import is_environment, questions
 from grre_jax.training import build
 from grre_jax.training.config.run import Config
+
+_log = logging.getLogger(__name__)
 
 # Prompts of a call if sampling.prompts_per_call is 0. What is sealed together bounds the groups
 # that a crash can lose and that memory holds.
@@ -31,6 +37,7 @@ MOST_PROMPTS = 2048
 # Copies of the parameters that training keeps: theirs, those that the run started from, and two
 # moments.
 STATE_COPIES = 4
+MOST_SKIPPED = 10_000  # overlong questions after each other
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,8 +117,8 @@ def fitting(
         capacity = USABLE * 2**20 * processes.gather_ints((device_bytes() or 0) >> 20).min()
     if not capacity:
         return ROWS_WITHOUT_LIMIT
-    stored, compute = (str(jnp.dtype(x)) if x else "" for x in build.dtypes(config.model))
-    activations = compute or stored
+    dtype, compute = build.dtypes(config.model)
+    activations = str(compute or dtype)
     tensor = mesh.shape["tensor"]
     expert = mesh.shape["expert"]
     row = row_bytes(
@@ -125,7 +132,7 @@ def fitting(
     read = weights_bytes(model, activations, tensor, expert)
     # Of a model with low-rank terms the copies of its other parameters are one.
     copies = 1 if build.lora_config(config.model) else STATE_COPIES
-    size = model.parameters_on(expert) * build.dtypes(config.model)[0].itemsize * copies
+    size = model.parameters_on(expert) * dtype.itemsize * copies
     # The axes data and sequence do not cut parameters.
     free = capacity - size / (mesh.shape["fsdp"] * tensor) - read
     return fitting_rows(free, row, settings.group_size)
@@ -153,13 +160,6 @@ def evaluation_settings(config: Config) -> SamplingConfig:
     return dataclasses.replace(config.sampling, **own)
 
 
-def greedy_settings(settings: SamplingConfig) -> SamplingConfig:
-    """Returns the settings of an evaluation's greedy completions, one per question, from the result
-    of `evaluation_settings`.
-    """
-    return dataclasses.replace(settings, temperature=0.0, group_size=1)
-
-
 def training_call(config: Config) -> Call | None:
     """Returns the largest call that samples a run's own data; None if all data is stored, or no
     step is taken.
@@ -178,3 +178,100 @@ def evaluation_call(config: Config) -> Call | None:
     """Returns the call of held-out questions that are sampled; None if there are no questions."""
     questions = config.evaluation.questions
     return call_of(evaluation_settings(config), questions) if questions else None
+
+
+# ---- prompts within the limits of a run
+
+
+def fitting_questions(
+    task: Task, tokenizer: Tokenizer, limit: int, positions: Sequence[int]
+) -> list[Question]:
+    """Returns the question of each position: the first from there on whose prompt is within the
+    limit.
+
+    It depends on the task, the tokenizer and the limit alone, so that every process and every
+    resumed run has the same questions.
+
+    Args:
+        task: has the questions.
+        tokenizer: encodes their prompts.
+        limit: longest prompt, in tokens.
+        positions: in the prompt stream.
+
+    Raises:
+        DataError: MOST_SKIPPED prompts after each other are longer.
+    """
+    found = []
+    for position, question in zip(positions, questions(task, positions), strict=True):
+        candidate = position
+        while len(tokenizer.encode_prompt(question)) > limit:
+            # Whether or not the next position has this question too: positions do not depend on
+            # each other.
+            candidate += 1
+            if candidate == position + MOST_SKIPPED:
+                raise DataError(
+                    f"task {task.name}: the {MOST_SKIPPED:,} prompts from position {position} on"
+                    f" are over sampling.max_prompt_tokens = {limit}. Raise the limit."
+                )
+            question = task.question(candidate)
+        found.append(question)
+    return found
+
+
+def evaluation_questions(parts: build.Parts) -> list[Question]:
+    """Returns the questions of the run's evaluation, without those over the limit of prompts.
+    Prompts of environments are measured when they are played.
+
+    Raises:
+        DataError: all prompts are over the limit.
+    """
+    count = parts.config.evaluation.questions
+    limit = parts.config.sampling.max_prompt_tokens
+    held_out = list(parts.task.evaluation(count)) if count else []
+    if is_environment(parts.task):
+        return held_out
+    kept = [q for q in held_out if len(parts.tokenizer.encode_prompt(q)) <= limit]
+    if held_out and not kept:
+        raise DataError(
+            f"task {parts.task.name}: all {count} evaluation questions are over"
+            f" sampling.max_prompt_tokens = {limit}. Raise the limit."
+        )
+    report_overlong(len(held_out) - len(kept), limit)
+    return kept
+
+
+def report_overlong(count: int, limit: int, field: str = "sampling.max_prompt_tokens") -> None:
+    """Logs, in the first process, how many questions are left out.
+
+    Args:
+        count: of the questions.
+        limit: largest number of tokens of their prompts or demonstrations.
+        field: of the limit.
+    """
+    if count and processes.is_first():
+        _log.warning("%d questions are over %s = %d; they are left out", count, field, limit)
+
+
+def check_prompt(question_id: str, tokens: Sequence[int], limit: int, vocab: int) -> None:
+    """Checks a prompt.
+
+    Args:
+        question_id: its question's.
+        tokens: its ids.
+        limit: longest prompt, in tokens.
+        vocab: tokens of the model's vocabulary.
+
+    Raises:
+        DataError: the prompt is empty, longer than the limit, or has a token outside the
+            vocabulary.
+    """
+    if not 1 <= len(tokens) <= limit:
+        raise DataError(
+            f"prompt {question_id}: expected 1 to {limit} tokens (sampling.max_prompt_tokens), got"
+            f" {len(tokens)}"
+        )
+    if max(tokens) >= vocab:
+        raise DataError(
+            f"prompt {question_id}: expected tokens below {vocab}, the model's, got token"
+            f" {max(tokens)}"
+        )

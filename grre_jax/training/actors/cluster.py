@@ -14,12 +14,12 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
-from importlib import metadata
 from typing import Any
 
 import jax
 import optax
 
+import grre_jax
 from grre_jax.errors import DataError, UsageError
 from grre_jax.machine import keep_compiled
 from grre_jax.parallel.mesh import MeshConfig
@@ -39,7 +39,7 @@ POLL_SECONDS = 0.2  # between two looks of an idle explorer at calls that take t
 def identity(parts: build.Parts) -> dict[str, Any]:
     """Returns what an explorer must have as its learner has it."""
     return {
-        "grre_jax": metadata.version("grre-jax"),
+        "grre_jax": grre_jax.__version__,
         "tokenizer": parts.tokenizer.fingerprint,
         "parameters": parts.model.config.num_parameters,
     }

@@ -4,7 +4,6 @@ import collections
 import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -23,16 +22,11 @@ from grre_jax.sampling.memory import ROWS_WITHOUT_LIMIT
 from grre_jax.sampling.stop_strings import StopStrings
 from grre_jax.sampling.turns import SLOTS_PER_ROW
 from grre_jax.tasks import Question, Task, Tokenizer
-from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.environments.runner import Runner
-from grre_jax.tasks.pool import Judge
-from grre_jax.tasks.task import questions
+from grre_jax.tasks.environments.environment import InProcessEnvironments
+from grre_jax.tasks.judging import InProcess
+from grre_jax.tasks.task import is_environment, questions
 from grre_jax.training import build
-from grre_jax.training.actors.calls import call_of, fitting
-from grre_jax.training.actors.prompts import (
-    check_prompt,
-    fitting_questions,
-)
+from grre_jax.training.actors.calls import call_of, check_prompt, fitting, fitting_questions
 from grre_jax.training.actors.trajectories import Play
 from grre_jax.training.runtime.metrics import Stopwatch
 
@@ -49,22 +43,6 @@ class Asked(NamedTuple):
     positions: list[int]
     version: int
     attempt: int
-
-
-class Drawn(NamedTuple):
-    """The completions of a call on the host, not yet judged.
-
-    Attributes:
-        call: the call.
-        dtype: of the log-probs.
-        prompts: token ids of each question's.
-        samples: padded to the shape of the call, and not yet cut at stop strings.
-    """
-
-    call: Asked
-    dtype: str
-    prompts: list[list[int]]
-    samples: sampling.Samples
 
 
 @dataclasses.dataclass(eq=False)
@@ -93,7 +71,7 @@ class Explorer:
     config: SamplingConfig
     mesh: Mesh
     seed: int
-    judge: Judge | Runner
+    judge: InProcess | InProcessEnvironments
     purpose: Purpose = Purpose.EXPLORE
     rows: int = ROWS_WITHOUT_LIMIT
     watch: Stopwatch = dataclasses.field(default_factory=Stopwatch)
@@ -206,8 +184,8 @@ class Explorer:
                 judged: Future[list[Group]] = Future()
                 judged.set_result(self._play(policy, call))
                 return judged
-            drawn = self._draw(policy, call, size)
-        judged = self._verifier.submit(self._judged, drawn)
+            prompts, samples = self._draw(policy, call, size)
+        judged = self._verifier.submit(self._judged, call, str(policy.dtype), prompts, samples)
         self._waiting.append(judged)
         if len(self._waiting) > MOST_DRAWN:
             wait([self._waiting.popleft()])
@@ -224,8 +202,15 @@ class Explorer:
         """Ends the thread that verifies, once it has verified what was drawn."""
         self._verifier.shutdown()
 
-    def _draw(self, weights: sampling.Weights, call: Asked, size: int) -> Drawn:
-        """Samples one call, padded to `size` questions."""
+    def _draw(
+        self, weights: sampling.Weights, call: Asked, size: int
+    ) -> tuple[list[list[int]], sampling.Samples]:
+        """Samples one call, padded to `size` questions.
+
+        Returns:
+            Token ids of each question's prompt, and the completions on the host, not yet cut at
+            stop strings.
+        """
         limit = self.config.max_prompt_tokens
         encoded = []
         for question in call.questions:
@@ -254,93 +239,45 @@ class Explorer:
                 cache_dtype=config.cache_dtype or None,
                 routes=config.record_routes,
             )
-        return Drawn(call, str(weights.dtype), encoded, processes.fetch(samples))
+        return encoded, processes.fetch(samples)
 
     def _filled(self, size: int) -> int:
         return size + -size % meshes.row_devices(self.mesh)
 
-    def _trajectories(
-        self, weights: sampling.Weights, prompts: dict[int, list[int]], attempt: int, count: int
-    ) -> dict[int, list[sampling.Trajectory]]:
-        """Returns the trajectories of a call by position, in the order of their samples; `count`
-        is the call's number of trajectories.
-        """
-        config = self.config
-        samples = range(config.group_size)
-        # A row that is decoded has a copy of what its slot keeps.
-        devices = meshes.row_devices(self.mesh)
-        fitting = max(self.rows // (1 + SLOTS_PER_ROW), 1) * devices
-        rows = min(config.max_concurrent or fitting, count)
-        slots = SLOTS_PER_ROW * rows
-        if most := getattr(self.task, "most_environments", 0):
-            if most < devices:
-                raise ConfigError("task.most_environments", f"at least {devices} devices", most)
-            # One environment a slot, and as many slots on every device.
-            slots = min(slots, most // devices * devices)
-            rows = min(rows, slots)
-        found: dict[int, list] = {position: [None] * len(samples) for position in prompts}
-        with meshes.use(self.mesh):
-            for trajectory in sampling.sample_trajectories(
-                weights,
-                [
-                    sampling.Opening(sampling.Address(position, attempt), prompt, samples)
-                    for position, prompt in prompts.items()
-                ],
-                self.play.respond,
-                sampling.Limits(config.max_turns, config.max_new_tokens),
-                config.of_turn,
-                key=run_key(self.seed, self.purpose),
-                rows=rows,
-                slots=slots,
-                eos_ids=self.tokenizer.eos_ids,
-                cache_dtype=config.cache_dtype or None,
-                wait=config.wait_for_answers,
-                decode=self.tokenizer.decode,
-                prompt_tokens=config.max_prompt_tokens,
-            ):
-                found[trajectory.address.position][trajectory.sample] = trajectory
-                # Its environment does not know that a limit ended the trajectory.
-                if trajectory.reason != "done":
-                    self.play.end(trajectory)
-        return found
-
-    def _judged(self, drawn: Drawn) -> list[Group]:
+    def _judged(
+        self, call: Asked, dtype: str, prompts: list[list[int]], samples: sampling.Samples
+    ) -> list[Group]:
         """Returns the judged groups of a call; runs nothing on the devices, in any thread."""
         decode = self.tokenizer.decode
-        questions = drawn.call.questions
-        host = sampling.cut_at_stops(drawn.samples, self.config.stop, decode)
+        host = sampling.cut_at_stops(samples, self.config.stop, decode)
         own = processes.own_rows(len(host.tokens))
-        own = own[own < len(questions)].tolist()
-        texts = [
-            [
-                self._cut(decode(tokens[:length]))
-                for tokens, length in zip(host.tokens[i], host.lengths[i], strict=True)
-            ]
-            for i in own
-        ]
-        asked = [(questions[i], words) for i, words in zip(own, texts, strict=True)]
+        own = own[own < len(call.questions)].tolist()
+        asked = []
+        for i in own:
+            rows = zip(host.tokens[i], host.lengths[i], strict=True)
+            texts = [self._cut(decode(tokens[:length])) for tokens, length in rows]
+            asked.append((call.questions[i], texts))
         groups = []
-        for i, words, verdicts in zip(own, texts, self.judge(asked), strict=True):
-            question = questions[i]
+        for i, (question, texts), judged in zip(own, asked, self.judge(asked), strict=True):
             # [samples, tokens]; an array indexed by it has the completions one behind the other,
             # unpadded.
             keep = np.arange(host.tokens.shape[-1]) < host.lengths[i][:, None]
             routes = None
             if host.routes is not None:
-                prompt = host.prompt_routes[i, : len(drawn.prompts[i])]
+                prompt = host.prompt_routes[i, : len(prompts[i])]
                 routes = np.concatenate([prompt, host.routes[i][keep]]).reshape(-1)
             group = self._group(
-                drawn.call,
+                call,
                 i,
-                drawn.dtype,
+                dtype,
                 prompt=question.prompt,
-                prompt_tokens=drawn.prompts[i],
+                prompt_tokens=prompts[i],
                 lengths=host.lengths[i],
                 tokens=host.tokens[i][keep],
-                texts=words,
-                rewards=verdicts.rewards,
-                components=verdicts.components,
-                extra=verdicts.extra,
+                texts=texts,
+                rewards=judged.rewards,
+                components=judged.components,
+                extra=judged.extra,
                 finish_reasons=[FINISH_NAMES[int(reason)] for reason in host.finish_reasons[i]],
                 behavior_logprobs=host.behavior_logprobs[i][keep],
                 sampling_logprobs=host.sampling_logprobs[i][keep],
@@ -373,36 +310,65 @@ class Explorer:
     def _play(self, weights: sampling.Weights, call: Asked) -> list[Group]:
         """Samples trajectories in the task's environments."""
         config = self.config
-        limit = config.max_prompt_tokens
-        prompts: dict[int, list[int]] = {}
+        size = config.group_size
+        play = Play(self.task, self.tokenizer, self.judge, self.seed, size, self._cut)
+        openings: dict[int, sampling.Opening] = {}
+        samples = range(size)
         for position, question in zip(call.positions, call.questions, strict=True):
-            prompt = self.play.open(question, position, call.attempt, limit)
+            prompt = play.open(question, position, call.attempt, config.max_prompt_tokens)
             if prompt is not None:
                 vocab = weights.model.config.vocab_size
-                check_prompt(question.question_id, prompt, limit, vocab)
-                prompts[position] = prompt
+                check_prompt(question.question_id, prompt, config.max_prompt_tokens, vocab)
+                address = sampling.Address(position, call.attempt)
+                openings[position] = sampling.Opening(address, prompt, samples)
+        # A row that is decoded has a copy of what its slot keeps.
+        devices = meshes.row_devices(self.mesh)
+        fitting = max(self.rows // (1 + SLOTS_PER_ROW), 1) * devices
         # As many rows as all questions need, so that a failed environment compiles nothing new.
-        count = len(call.questions) * config.group_size
-        found = self._trajectories(weights, prompts, call.attempt, count) if prompts else {}
+        rows = min(config.max_concurrent or fitting, len(call.questions) * size)
+        slots = SLOTS_PER_ROW * rows
+        if most := getattr(self.task, "most_environments", 0):
+            if most < devices:
+                raise ConfigError("task.most_environments", f"at least {devices} devices", most)
+            # One environment a slot, and as many slots on every device.
+            slots = min(slots, most // devices * devices)
+            rows = min(rows, slots)
+        found: dict[int, list] = {position: [None] * size for position in openings}
+        with meshes.use(self.mesh):
+            for trajectory in sampling.sample_trajectories(
+                weights,
+                openings.values(),
+                play.respond,
+                sampling.Limits(config.max_turns, config.max_new_tokens),
+                config.of_turn,
+                key=run_key(self.seed, self.purpose),
+                rows=rows,
+                slots=slots,
+                eos_ids=self.tokenizer.eos_ids,
+                cache_dtype=config.cache_dtype or None,
+                wait=config.wait_for_answers,
+                decode=self.tokenizer.decode,
+                prompt_tokens=config.max_prompt_tokens,
+            ):
+                found[trajectory.address.position][trajectory.sample] = trajectory
+                # Its environment does not know that a limit ended the trajectory.
+                if trajectory.reason != "done":
+                    play.end(trajectory)
         groups = []
         for i, position in enumerate(call.positions):
-            fields = self.play.fields(call.questions[i], position, found.get(position, []))
-            for name in SCORES if position in found else ():
-                row = [trajectory.logprobs[name] for trajectory in found[position]]
-                fields[f"{name}_logprobs"] = np.concatenate(row)
-            fields["prompt_tokens"] = prompts.get(position)
+            fields = play.fields(call.questions[i], position, found.get(position, []))
+            fields["prompt_tokens"] = None
+            if position in found:
+                fields["prompt_tokens"] = openings[position].prompt
+                for name in SCORES:
+                    row = [trajectory.logprobs[name] for trajectory in found[position]]
+                    fields[f"{name}_logprobs"] = np.concatenate(row)
             groups.append(self._group(call, i, str(weights.dtype), **fields))
         return groups
 
     def scalars(self) -> dict[str, float]:
         """Returns the figures of explorers on a cluster; there are none."""
         return {}
-
-    @cached_property
-    def play(self) -> Play:
-        """The trajectories that are under way, of a task that has environments."""
-        count = self.config.group_size
-        return Play(self.task, self.tokenizer, self.judge, self.seed, count, self._cut)
 
     def _cut(self, text: str) -> str:
         """Returns a text up to its first stop string."""

@@ -5,6 +5,7 @@ One thread verifies calls (the explorer's), another seals data sets, in the orde
 that the sampler waits for neither.
 """
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ TURN_SECONDS = 0.5  # after which the processes of a learner agree whether to wa
 SHARED_FOLDER_SECONDS = 90
 
 
+@dataclasses.dataclass(eq=False)
 class Supply:
     """Seals the run's own samples before each step: the policy of a step samples all positions that
     the schedule assigns to it. The learner waits for those that it trains on next.
@@ -55,24 +57,19 @@ class Supply:
         watch: seconds by phase, for the metrics of a step.
     """
 
-    def __init__(
-        self,
-        parts: build.Parts,
-        explorer: Explorer | Explorers,
-        own: Samples,
-        checkpoints: Checkpoints,
-        writers: int = 1,
-    ) -> None:
-        self.parts = parts
-        self.explorer = explorer
-        self.own = own
-        self.reader = own.source.reader
-        self.checkpoints = checkpoints
-        self.apart = parts.config.cluster.samples
-        self.watch = Stopwatch() if self.apart else explorer.watch
+    parts: build.Parts
+    explorer: Explorer | Explorers
+    own: Samples
+    checkpoints: Checkpoints
+    writers: int = 1
+
+    def __post_init__(self) -> None:
+        self.reader = self.own.source.reader
+        self.apart = self.parts.config.cluster.samples
+        self.watch = Stopwatch() if self.apart else self.explorer.watch
         self._together = processes.many() and not self.apart  # the processes sample together
         self._threads = ThreadPoolExecutor(VERSIONS_AT_ONCE)  # each hands out a version's calls
-        self._sealer = ThreadPoolExecutor(writers)
+        self._sealer = ThreadPoolExecutor(self.writers)
         # A rollout folder has one writer at a time, and there may be several threads.
         self._sealing = threading.Lock()
         self._open: set[Future] = set()  # what `_wait` waits for
@@ -95,12 +92,11 @@ class Supply:
         # A resumed run may lack batches that earlier policies were to sample (explorers were
         # stopped, a shard was lost): they can be drawn as long as those policies' checkpoints
         # exist.
-        earlier: list[int] = []
+        versions = {step}
         if not self._begun:
-            self._wait(between=between)
-            earlier = [version for version in self.checkpoints.steps if version < step]
+            versions |= {version for version in self.checkpoints.steps if version < step}
         self._begun = True
-        for version in sorted({step, *earlier}):
+        for version in sorted(versions):
             missing = self.own.unsampled(version, since=step)
             # Publishing a policy takes all processes, so they all go by the count of the first.
             count = int(processes.gather_ints(len(missing))[0])
@@ -322,15 +318,9 @@ class NewestSupply(Supply):
         parts, explorer, own, checkpoints: as of `Supply`.
     """
 
-    def __init__(
-        self,
-        parts: build.Parts,
-        explorer: Explorer | Explorers,
-        own: Samples,
-        checkpoints: Checkpoints,
-    ) -> None:
-        self._most = 2 * parts.config.cluster.explorers.most  # calls under way
-        super().__init__(parts, explorer, own, checkpoints, writers=self._most)
+    def __post_init__(self) -> None:
+        self.writers = 2 * self.parts.config.cluster.explorers.most  # calls under way
+        super().__post_init__()
         self._calls: dict[int, Future[None]] = {}  # by their first position
         self._policy: Policy | None = None  # the newest
 
@@ -350,9 +340,6 @@ class NewestSupply(Supply):
                     f" may sample, at positions {self.own.missing(step)}: restore them from a copy"
                 )
         bar.phase("")
-
-    def settle(self, step: int) -> None:
-        """Does nothing: what a resumed run lacks is sampled by a newer policy."""
 
     @property
     def _busy(self) -> int:
@@ -377,7 +364,7 @@ class NewestSupply(Supply):
             positions = config.schedule(ahead).fresh
             size = call_of(config.sampling, len(positions)).prompts
             for call in calls_of(positions, size):
-                if self._busy >= self._most:
+                if self._busy >= self.writers:
                     return
                 if not missing.isdisjoint(call) and call[0] not in self._calls:
                     if self._policy is None or self._policy.version != step:

@@ -1,9 +1,18 @@
-"""Trajectories, the completions of tasks that have environments: from turns to fields of groups."""
+"""Trajectories, the completions of tasks that have environments: from turns to fields of groups.
+
+What was sampled is never encoded again: the tokens of a turn are a prefix of those of the next. The
+text between two turns is the part of the chat template that stands there, encoded once: what the
+rendering of the conversation with the observation has behind the assistant's last turn. So thoughts
+stay in the context, also where the template would drop those of earlier turns. A tokenizer without
+a chat template has the environment's separator behind each message.
+"""
 
 import dataclasses
+import functools
 import itertools
 import math
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -14,13 +23,19 @@ from grre_jax import random_streams, sampling
 from grre_jax.errors import DataError, UsageError
 from grre_jax.random_streams import Purpose
 from grre_jax.tasks import Question, Task, Tokenizer, Verdict
-from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.environments.dialogue import observation_tokens, opening_tokens
-from grre_jax.tasks.environments.environment import fingerprint
-from grre_jax.tasks.environments.runner import Opening, Reply, Runner, Trace
+from grre_jax.tasks.environments.environment import (
+    InProcessEnvironments,
+    Opening,
+    Reply,
+    Trace,
+    fingerprint,
+)
 from grre_jax.tasks.judging import Failure, judgement
+from grre_jax.tasks.task import is_environment
+from grre_jax.tasks.tokenizers.chat import SAMPLED
 from grre_jax.training import build
 
+SPOKEN = {"role": "assistant", "content": SAMPLED}
 # Of an environment that did not begin.
 NOTHING = sampling.Trajectory(
     sampling.Address(-1), 0, np.zeros(0, np.int32), np.zeros(0, bool), {}, (), "done"
@@ -61,7 +76,7 @@ class Play:
 
     task: Task
     tokenizer: Tokenizer
-    runner: Runner
+    runner: InProcessEnvironments
     seed: int
     samples: int
     stops: Callable[[str], str] = lambda text: text
@@ -69,6 +84,7 @@ class Play:
     def __post_init__(self):
         self._played: dict[tuple[int, int], _Played] = {}
         self._encoding = threading.Lock()
+        self._name = uuid.uuid4().int  # of others' trajectories the keys differ
         self._separator = getattr(self.task, "separator", "")
 
     def open(
@@ -87,13 +103,13 @@ class Play:
         if not isinstance(opening, Failure):
             # An environment that is made again must begin with the same prompt.
             begun = fingerprint(opening.messages)
-            tokens = opening_tokens(self.tokenizer, opening, self._separator)
+            tokens = self.opening_tokens(opening)
             if len(tokens) > limit:
                 opening = Failure("invalid", f"its prompt has {len(tokens)} tokens")
                 tokens = None
         failure = opening if isinstance(opening, Failure) else None
         for sample in range(self.samples):
-            trace = Trace((position, attempt, sample), question, seed, begun)
+            trace = Trace((self._name, position, attempt, sample), question, seed, begun)
             self._played[position, sample] = _Played(trace, opening, failure=failure)
         return tokens
 
@@ -129,15 +145,54 @@ class Play:
             return None
         try:
             with self._encoding:  # the answers of several processes come in several threads
-                tokens = observation_tokens(
-                    self.tokenizer, played.opening, played.replies, self._separator, ended=ended
-                )
+                tokens = self.observation_tokens(played.opening, played.replies, ended=ended)
         except UsageError as error:  # the opening showed that the template does it
             played.failure = Failure("invalid", f"the observation cannot be encoded ({error})")
             # It is not over: a later trajectory of the same address would go on in it.
             self.runner.end(played.trace)
             return None
         return tokens
+
+    def opening_tokens(self, opening: Opening) -> list[int]:
+        """Returns the ids of the first messages, up to where the policy begins.
+
+        Raises:
+            UsageError: the chat template rewrites the opening, or leaves out a message or the
+                tools; or a text cannot be encoded.
+        """
+        if not getattr(self.tokenizer, "has_template", False):
+            texts = (message["content"] + self._separator for message in opening.messages)
+            return self.tokenizer.encode_prompt("".join(texts))
+        for called in {False, bool(opening.tools)}:
+            self.observation_tokens(opening, [Reply("x", 0.0, False, called)] * 2)
+        return self.tokenizer.encode_messages(opening.messages, tools=opening.tools)
+
+    def observation_tokens(
+        self, opening: Opening, replies: Sequence[Reply], *, ended: bool = True
+    ) -> list[int]:
+        """Returns the ids between the policy's last turn and its next.
+
+        Args:
+            opening: of the trajectory.
+            replies: the environment's so far, the last of which is encoded.
+            ended: the turn ended with an end token, which is then not written again.
+
+        Raises:
+            UsageError: as for `opening_tokens`.
+        """
+        if not getattr(self.tokenizer, "has_template", False):
+            plain = getattr(self.tokenizer, "encode_text", None)  # no beginning-of-text token
+            encode = (
+                functools.partial(plain, special=False) if plain else self.tokenizer.encode_prompt
+            )
+            return encode(replies[-1].observation + self._separator)
+        turns = []
+        for reply in replies:
+            role = "tool" if reply.called else "user"
+            turns += [SPOKEN, {"role": role, "content": reply.observation}]
+        return self.tokenizer.encode_observation(
+            [*opening.messages, *turns], tools=opening.tools, ended=ended
+        )
 
     def end(self, trajectory: sampling.Trajectory) -> None:
         """Ends the environment of a trajectory that a limit cut, before another begins."""
@@ -194,7 +249,14 @@ class Play:
         messages = [] if isinstance(opening, Failure) else opening.messages
         if isinstance(opening, Failure):
             found = [NOTHING] * self.samples
-        judged = judgement(self.task.name, question, _outcomes(some))
+        given = [played.replies[-1].components if played.replies else {} for played in some]
+        # A component that one lacks, as it was cut by a limit, does not apply to it.
+        absent = {name: None for components in given for name in components}
+        outcomes = [
+            played.failure or Verdict(sum(r.reward for r in played.replies), absent | components)
+            for played, components in zip(some, given, strict=True)
+        ]
+        judged = judgement(self.task.name, question, outcomes)
         texts: list[str] = []
         characters: list[int] = []
         turn_rewards: list[float] = []
@@ -236,18 +298,6 @@ class Play:
 def _turn_ends(trajectory: sampling.Trajectory) -> list[int]:
     """Returns first and last + 1 of the tokens of each turn, turn after turn."""
     return [end for turn in trajectory.turns for end in (turn.start, turn.end)]
-
-
-def _outcomes(some: Sequence[_Played]) -> list[Verdict | Failure]:
-    """Returns the verdict on each trajectory of a group; a component that one lacks, as it was cut
-    by a limit, does not apply to it.
-    """
-    given = [played.replies[-1].components if played.replies else {} for played in some]
-    absent = {name: None for components in given for name in components}
-    return [
-        played.failure or Verdict(sum(r.reward for r in played.replies), absent | components)
-        for played, components in zip(some, given, strict=True)
-    ]
 
 
 def prompts(

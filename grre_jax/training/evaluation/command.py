@@ -16,8 +16,7 @@ from grre_jax.sampling_params import SamplingParams
 from grre_jax.storage.files import replace
 from grre_jax.tasks import Question
 from grre_jax.training import build, policies, state
-from grre_jax.training.actors.calls import evaluation_settings
-from grre_jax.training.actors.prompts import evaluation_questions
+from grre_jax.training.actors.calls import evaluation_questions, evaluation_settings
 from grre_jax.training.actors.trajectories import prompts
 from grre_jax.training.config.overrides import override
 from grre_jax.training.config.run import Config, differences
@@ -70,7 +69,7 @@ def evaluate_run(folder: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     parts = build.build(config)
     graph, (first, last), (_, step) = policies.policies_at(folder, parts, (0, None))
     refuse_contaminated(parts, build.contents(folder / "provenance.json"))
-    questions = evaluation_questions(config, parts.task, parts.tokenizer)
+    questions = evaluation_questions(parts)
     measured = {"first": (0, first), "last": (step, last)}
     result = {"steps": [0, step]} | _evaluated(parts, graph, questions, measured, first)
     text = json.dumps(result, indent=2) + "\n"

@@ -17,7 +17,7 @@ from grre_jax.reporting.intervals import mean_interval, wilson_interval
 from grre_jax.rollouts import Group, correctness
 from grre_jax.tasks import Question
 from grre_jax.training import build
-from grre_jax.training.actors.calls import evaluation_settings, greedy_settings
+from grre_jax.training.actors.calls import evaluation_settings
 from grre_jax.training.actors.explorer import Explorer, make_explorer
 from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.runtime.metrics import component_means, failure_scalars
@@ -50,7 +50,7 @@ def make_evaluator(parts: build.Parts, graph: Any) -> Evaluator:
         return Evaluator(sampled, None)
     if settings.temperature == 0:
         return Evaluator(sampled, sampled)
-    greedy = greedy_settings(settings)
+    greedy = dataclasses.replace(settings, temperature=0.0, group_size=1)
     return Evaluator(sampled, make_explorer(parts, graph, greedy, Purpose.EVALUATE))
 
 

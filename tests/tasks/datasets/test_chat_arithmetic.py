@@ -6,6 +6,8 @@ import pytest
 
 from grre_jax import tasks
 
+from ...conftest import CHAT_ARITHMETIC
+
 OPTIONS = ({}, {"operands": 3, "digits": 2, "below": 16})
 
 
@@ -19,7 +21,7 @@ def families(questions):
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_questions_are_right_and_split_once_for_all_seeds(options):
-    task = tasks.build("chat_arithmetic", seed=3, **options)
+    task = tasks.build(CHAT_ARITHMETIC, seed=3, **options)
     values = options.get("below", 10 ** options.get("digits", 1))
     size = values ** options.get("operands", 2)
     held_out = task.evaluation(10**6)
@@ -35,4 +37,4 @@ def test_questions_are_right_and_split_once_for_all_seeds(options):
         assert all(int(number) < values for number in re.findall("[0-9]+", text))
         assert int(question.answer) == eval(text)
         assert task.verify(question, question.demonstration).reward == 1
-    assert tasks.build("chat_arithmetic", seed=9, **options).evaluation(10**6) == held_out
+    assert tasks.build(CHAT_ARITHMETIC, seed=9, **options).evaluation(10**6) == held_out

@@ -7,8 +7,7 @@ import pytest
 
 from grre_jax import tasks
 from grre_jax.errors import DataError
-from grre_jax.tasks.datasets.stored_questions import digest
-from grre_jax.tasks.datasets.stored_records import read_records
+from grre_jax.tasks.datasets.stored_questions import digest, read_records
 
 from . import published_samples
 

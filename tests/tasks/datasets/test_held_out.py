@@ -6,7 +6,7 @@ import pytest
 
 from grre_jax import tasks
 
-from ...conftest import CALCULATOR
+from ...conftest import CALCULATOR, CHAT_ARITHMETIC
 from . import published_samples
 
 
@@ -39,7 +39,7 @@ def names_of(questions):
         ("arithmetic", {"operands": 2}),
         (CALCULATOR, {}),
         (CALCULATOR, {"operands": 2, "digits": 1}),
-        ("chat_arithmetic", {}),
+        (CHAT_ARITHMETIC, {}),
         ("reasoning_gym", {"size": 200}),
         ("questions", {}),
         ("gsm8k", {}),

@@ -3,7 +3,7 @@
 import pytest
 
 from grre_jax.errors import DataError
-from grre_jax.tasks.datasets.stored_records import files_of, read_records
+from grre_jax.tasks.datasets.stored_questions import files_of, read_records
 
 
 @pytest.mark.parametrize(

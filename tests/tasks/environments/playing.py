@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from grre_jax.tasks.environments.runner import Trace
+from grre_jax.tasks.environments.environment import Trace
 from grre_jax.tasks.judging import Failure
 
 PAGE = (Path(__file__).parents[3] / "docs" / "environments.md").read_text()

@@ -9,7 +9,7 @@ import pytest
 
 from grre_jax import tasks
 from grre_jax.errors import UsageError
-from grre_jax.tasks.environments.runner import InProcessEnvironments, Reply, Trace
+from grre_jax.tasks.environments.environment import InProcessEnvironments, Reply, Trace
 
 from . import playing
 

@@ -18,7 +18,7 @@ import pytest
 
 from grre_jax import tasks
 from grre_jax.errors import UsageError
-from grre_jax.tasks.environments.runner import InProcessEnvironments, Trace
+from grre_jax.tasks.environments.environment import InProcessEnvironments, Trace
 from grre_jax.tasks.judging import Failure
 
 from .playing import play, program

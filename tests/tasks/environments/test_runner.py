@@ -7,15 +7,14 @@ import pytest
 from grre_jax import tasks
 from grre_jax.tasks import Question
 from grre_jax.tasks.config import TaskConfig
-from grre_jax.tasks.environments.environment import fingerprint
-from grre_jax.tasks.environments.runner import (
-    EnvironmentPool,
+from grre_jax.tasks.environments.environment import (
     InProcessEnvironments,
     Opening,
     Reply,
     Trace,
-    make_judge,
+    fingerprint,
 )
+from grre_jax.tasks.pool import EnvironmentPool, make_judge
 
 from ...conftest import CALCULATOR
 from .playing import play

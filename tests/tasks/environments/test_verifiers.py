@@ -8,8 +8,9 @@ import pytest
 from grre_jax import tasks
 from grre_jax.errors import UsageError
 from grre_jax.tasks.config import TaskConfig
-from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.environments.runner import InProcessEnvironments, make_judge
+from grre_jax.tasks.environments.environment import InProcessEnvironments
+from grre_jax.tasks.pool import make_judge
+from grre_jax.tasks.task import is_environment
 
 from .playing import play, program
 

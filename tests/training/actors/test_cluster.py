@@ -12,8 +12,8 @@ import pytest
 from grre_jax import config as c, ray_cluster, rollouts
 from grre_jax.errors import UsageError
 from grre_jax.reporting import read_metrics
-from grre_jax.tasks import cluster_judges
 from grre_jax.tasks.config import TaskConfig
+from grre_jax.tasks.pool import ClusterJudges, start_judges
 from grre_jax.training import loop
 
 from ...conftest import CALCULATOR
@@ -95,7 +95,7 @@ def test_limits_and_failures_of_judges_are_those_of_processes(tmp_path, local):
     (tmp_path / "task.py").write_text(TASK)
     config = TaskConfig(f"{tmp_path}/task.py:build", verify_timeout=1.0)
     with ray_cluster.connected("local") as ray:
-        judge = cluster_judges.ClusterJudges(config, 0, cluster_judges.start(ray, config, 0, 1))
+        judge = ClusterJudges(config, 0, start_judges(ray, config, 0, 1))
         (judged,) = judge([(text_group(0, ["x"], [1]), ["ab", "hang", "raise", "exit", "abc"])])
     assert judged.failures == ["", "timeout", "error", "crash", ""]
     assert judged.rewards[[0, 4]].tolist() == [2, 3]

@@ -11,8 +11,7 @@ from grre_jax.errors import DataError
 from grre_jax.tasks.judging import Judged
 from grre_jax.training import build
 from grre_jax.training.actors.explorer import make_explorer
-from grre_jax.training.actors.supply import Supply, calls_of
-from grre_jax.training.actors.weight_sync import Policy
+from grre_jax.training.actors.supply import Policy, Supply, calls_of
 from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.data import plan
 from grre_jax.training.data.plan import Regime, Samples, Schedule

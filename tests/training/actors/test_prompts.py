@@ -4,7 +4,7 @@ import pytest
 
 from grre_jax.errors import DataError
 from grre_jax.training import build, preflight
-from grre_jax.training.actors import prompts
+from grre_jax.training.actors import calls
 from grre_jax.training.actors.explorer import make_explorer
 
 TASK = """
@@ -46,12 +46,12 @@ def test_a_position_takes_the_next_question_that_fits(parts):
 
 def test_evaluation_leaves_out_what_does_not_fit(parts):
     made = parts()
-    kept = prompts.evaluation_questions(made.config, made.task, made.tokenizer)
+    kept = calls.evaluation_questions(made)
     count = made.config.evaluation.questions
     assert [question.question_id for question in kept] == [f"e{n}" for n in range(1, count, 2)]
 
 
 def test_a_run_none_of_whose_prompts_fit_is_refused(parts, monkeypatch):
-    monkeypatch.setattr(prompts, "MOST_SKIPPED", 20)
+    monkeypatch.setattr(calls, "MOST_SKIPPED", 20)
     with pytest.raises(DataError, match=r"sampling\.max_prompt_tokens = 3"):
         preflight.check_prompts(parts(limit=3))

@@ -9,8 +9,7 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.training.actors.explorer import MOST_DRAWN, Explorer
-from grre_jax.training.actors.supply import Supply
-from grre_jax.training.actors.weight_sync import Policy
+from grre_jax.training.actors.supply import Policy, Supply
 from grre_jax.training.data.sources import Source
 
 
@@ -22,9 +21,9 @@ class Told(Explorer):
 
     def _draw(self, policy, call, size):
         self.graph("draw", call.positions[0])
-        return call.positions
+        return call.positions, None
 
-    def _judged(self, positions):
+    def _judged(self, call, dtype, positions, samples):
         self.graph("verify", positions[0])
         versions = np.zeros(3, np.int32)
         return [self.judge(p, position=p, policy_version=versions) for p in positions]
@@ -43,7 +42,7 @@ def explored(tmp_path, make_group):
         here = Supply(parts, explorer, SimpleNamespace(source=Source(reader), rounds=0), None)
         calls = [[position] for position in range(count)]
         try:
-            here._sample_calls(Policy(0, None, {}), calls, 1, lambda: None)
+            here._sample_calls(Policy(0, SimpleNamespace(dtype=""), {}), calls, 1, lambda: None)
             here._wait()
         finally:
             here.close()

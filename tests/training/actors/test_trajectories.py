@@ -9,7 +9,7 @@ import pytest
 from grre_jax import rollouts, sampling, tasks
 from grre_jax.tasks import CharTokenizer, Question
 from grre_jax.tasks.environments import Step
-from grre_jax.tasks.environments.runner import InProcessEnvironments
+from grre_jax.tasks.environments.environment import InProcessEnvironments
 from grre_jax.training.actors.trajectories import Play, environment_seed
 
 from ...conftest import CALCULATOR

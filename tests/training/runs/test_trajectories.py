@@ -12,7 +12,7 @@ from grre_jax import rollouts
 from grre_jax.cli.entry import main
 from grre_jax.errors import UsageError
 from grre_jax.tasks.environments import Step
-from grre_jax.tasks.environments.runner import InProcessEnvironments
+from grre_jax.tasks.environments.environment import InProcessEnvironments
 from grre_jax.tasks.task import load_function
 from grre_jax.training import build, policies
 from grre_jax.training.actors.explorer import make_explorer

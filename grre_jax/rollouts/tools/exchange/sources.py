@@ -31,14 +31,16 @@ def rows(path: Path, kind: str) -> Rows:
     Raises:
         DataError: a file is missing, of another format, or damaged.
     """
-    from grre_jax.tasks.datasets import stored_records
+    from grre_jax.tasks.datasets import stored_questions
 
     if kind == "datasets":
         name, _, split = str(path).partition(":")
-        return _numbered(path, stored_records.from_hub(name, split or "train"))
+        return _numbered(path, stored_questions.from_hub(name, split or "train"))
     paths = files(path)
     if path.is_dir() or path.suffix == ".parquet":
-        return _numbered(path, itertools.chain.from_iterable(map(stored_records.table_rows, paths)))
+        return _numbered(
+            path, itertools.chain.from_iterable(map(stored_questions.table_rows, paths))
+        )
     return _json_lines(path)
 
 

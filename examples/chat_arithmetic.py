@@ -5,9 +5,10 @@ A prompt is "What is 3 + 5? Answer with just the number." and the reward is 1 wh
 of the answer is right, else 0. Training walks the finite set of questions in epochs, each in a
 seeded order of its own.
 
-A fifth of the questions is held out, chosen by a hash whatever the seed. 3 + 5
-and 5 + 3 are on the same side: a model cannot have trained on the mirror image of what it is
-evaluated on.
+A fifth of the questions is held out, chosen by a hash whatever the seed. 3 + 5 and 5 + 3 are on the
+same side: a model cannot have trained on the mirror image of what it is evaluated on.
+
+    grre train configs/smollm2_arithmetic.py
 """
 
 from dataclasses import dataclass
@@ -17,9 +18,7 @@ from typing import Annotated
 import numpy as np
 from jaxtyping import Int
 
-from grre_jax import random_streams
-from grre_jax.domains import ConfigError, Positive, Record, Seed, checked
-from grre_jax.tasks.task import Question, check_template
+from grre_jax import domains, random_streams, tasks
 from grre_jax.tasks.verifiers.final_number import final_answer, verify_number
 
 _MOST_QUESTIONS = 10**6
@@ -27,7 +26,7 @@ _HELD_OUT_ONE_IN = 5
 
 
 @dataclass(eq=False, repr=False)
-class ChatArithmetic(Record):
+class ChatArithmetic(domains.Record):
     """The task; see the module's text.
 
     Args:
@@ -52,7 +51,7 @@ class ChatArithmetic(Record):
     training_source = "chat_arithmetic/train"
     evaluation_source = "chat_arithmetic/held-out"
 
-    seed: Seed = 0
+    seed: domains.Seed = 0
     operands: Annotated[int, "[2, 6]"] = 2
     digits: Annotated[int, "[1, 3]"] = 1
     template: str = "What is {expression}? Answer with just the number."
@@ -61,34 +60,36 @@ class ChatArithmetic(Record):
     def __post_init__(self):
         super().__post_init__()
         most = 10**self.digits
-        self.values = checked("below", Annotated[int, f"[2, {most}]"], self.below or most)
+        self.values = domains.checked("below", Annotated[int, f"[2, {most}]"], self.below or most)
         if self.values**self.operands > _MOST_QUESTIONS:
             domain = f"at most {_MOST_QUESTIONS:,} questions of {self.values} numbers"
-            raise ConfigError("operands", domain, self.operands)
-        check_template(self.template, "expression")
+            raise domains.ConfigError("operands", domain, self.operands)
+        if "{expression}" not in self.template:
+            raise domains.ConfigError("template", "a text with {expression}", self.template)
         training, held_out = _split(self.operands, self.digits, self.values)
         self._training = training.tolist()
         self._held_out = held_out.tolist()
         self.training_size = len(self._training)
         self._order = random_streams.EpochStream(self.seed, self.training_size)
 
-    def question(self, position: int) -> Question:
+    def question(self, position: int) -> tasks.Question:
         """The question at a position of the training stream; UsageError for a bad position."""
         return self._as_question(self._training[self._order[position]])
 
-    def evaluation(self, count: int) -> list[Question]:
+    def evaluation(self, count: int) -> list[tasks.Question]:
         """The first `count` held-out questions, in the order of their hash, or all of them."""
-        return list(map(self._as_question, self._held_out[: checked("count", Positive, count)]))
+        count = domains.checked("count", domains.Positive, count)
+        return list(map(self._as_question, self._held_out[:count]))
 
     verify = staticmethod(verify_number)
     final_answer = staticmethod(final_answer)
 
-    def _as_question(self, number: int) -> Question:
+    def _as_question(self, number: int) -> tasks.Question:
         values = [number // self.values**place % self.values for place in range(self.operands)]
         result = str(sum(values))
         words = list(map(str, values))
         prompt = self.template.replace("{expression}", " + ".join(words))
-        return Question(f"chat_arithmetic/{'+'.join(words)}", prompt, result, result)
+        return tasks.Question(f"chat_arithmetic/{'+'.join(words)}", prompt, result, result)
 
 
 @lru_cache(maxsize=4)
