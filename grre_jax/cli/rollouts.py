@@ -117,7 +117,7 @@ def export(folder: str, path: str) -> None:
 
 
 def import_(
-    kind: Literal["jsonl", "parquet", "datasets", "trl", "verl", "gsm8k-solutions"],
+    kind: Literal["jsonl", "parquet", "datasets", "trl", "verl"],
     path: str,
     folder: str,
     *,
@@ -132,7 +132,7 @@ def import_(
 
     jsonl, parquet: a group or a completion a row; datasets: the same, of a folder of
     datasets.save_to_disk or NAME:SPLIT on the Hub; trl: completions that its trainers logged; verl:
-    lines of its rollout_data_dir; gsm8k-solutions: GSM8K's example_model_solutions.jsonl.
+    lines of its rollout_data_dir.
 
     Args:
         kind: what the file is.

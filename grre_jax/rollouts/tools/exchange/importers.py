@@ -38,7 +38,6 @@ FORMATS: dict[str, dict[str, str]] = {
         "reward": "score",
         "group": "input",
     },
-    "gsm8k-solutions": {"text": "solution", "reward": "is_correct"},
 }
 # Other names of fields, in every format. Masks of other libraries are 1 where the policy generated.
 ALIASES = {
@@ -52,14 +51,6 @@ ALIASES = {
     "assistant_mask": "mask",
     "assistant_masks": "mask",
     "generation_mask": "mask",
-}
-# Provenance of GSM8K's example_model_solutions.jsonl: four models' solutions of each of its 1,319
-# test questions, with correctness (Cobbe et al., https://arxiv.org/abs/2110.14168).
-_GSM8K_SOLUTIONS = {
-    "task": "gsm8k",
-    "contains": ["gsm8k/test"],
-    "license": "MIT",
-    "origin": "https://github.com/openai/grade-school-math",
 }
 # Fields of an exported row's data_set.
 DATA_SET = ("writer", "policy_version", "metadata")
@@ -85,8 +76,7 @@ def import_rows(
         kind: jsonl; parquet (a file, or a folder of them); datasets (a folder of
             `datasets.save_to_disk`, or NAME:SPLIT of a data set on the Hub); trl (completions
             that its trainers logged: the reward columns, which end in "_reward",
-            become components, and their sum the reward); verl (lines of its rollout_data_dir);
-            gsm8k-solutions (GSM8K's example_model_solutions.jsonl).
+            become components, and their sum the reward); verl (lines of its rollout_data_dir).
         path: the file, folder or name.
         folder: the rollout folder, made when it does not exist.
         mapping: the file's own names of fields, {"prompt": "question", "text": "response"}. "group"
@@ -128,8 +118,6 @@ def import_rows(
     source = _source(path, kind)
     splits = checked("contains", tuple[str, ...], contains)
     provenance = {"task": task, "contains": list(splits)}
-    if kind == "gsm8k-solutions":
-        provenance |= _GSM8K_SOLUTIONS
     if tokenizer is not None:
         provenance["tokenizer"] = tokenizer.fingerprint
     new = {"writer": kind, "policy_version": -1, "metadata": provenance | source}
@@ -168,9 +156,7 @@ def _renamed(
     """
     for place, row in found:
         with _placed(place):
-            if kind == "gsm8k-solutions":
-                row = sources.solutions(row, int(place.split()[-1]))
-            elif kind == "trl":
+            if kind == "trl":
                 row = _with_components(row, names)
             elif "data_set" in row:
                 row = _exported(row)

@@ -6,19 +6,15 @@ Parquet is read with pyarrow, a dependency of TensorFlow Datasets.
 
 import itertools
 import json
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError
 from grre_jax.json_files import json_lines
 from grre_jax.rollouts.tools.exchange.rows import Row
 
 Rows = Iterator[tuple[str, Row]]
-
-GSM8K_MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
 
 
 def rows(path: Path, kind: str) -> Rows:
@@ -60,35 +56,6 @@ def files(path: Path) -> list[Path]:
             " datasets.save_to_disk."
         )
     return found
-
-
-def solutions(row: Row, number: int) -> Row:
-    """Returns a line of GSM8K's example_model_solutions.jsonl as a row: a question with the
-    solutions of GSM8K_MODELS.
-
-    Args:
-        row: the line's object.
-        number: of the line, from 1.
-
-    Raises:
-        ConfigError: a field is missing or wrong.
-    """
-    truth = checked("ground_truth", str, row.get("ground_truth"))
-    answer = re.search(r"A:\s*(-?[\d,]*\.?\d+)\s*$", truth)
-    if answer is None:
-        raise ConfigError("ground_truth", "'A:' and a number at its end", truth)
-    others = {name: value for name, value in row.items() if name not in GSM8K_MODELS}
-    return {
-        "group_id": f"gsm8k-solutions:{number}",
-        "question_id": f"gsm8k/test/{number - 1}",
-        "prompt": others.pop("question", None),
-        "answer": answer[1].replace(",", ""),
-        "completions": [
-            checked(model, dict[str, Any], row.get(model)) | {"source": model}
-            for model in GSM8K_MODELS
-        ],
-        "extra": others,
-    }
 
 
 def _json_lines(path: Path) -> Rows:
