@@ -21,7 +21,7 @@ from grre_jax.cli.algorithms import algorithms
 from grre_jax.cli.arguments import Processes, add_command, call, configured
 from grre_jax.domains import Count
 from grre_jax.errors import DataError, UsageError, naming
-from grre_jax.generation.options import Options
+from grre_jax.sampling_params import SampleOptions
 from grre_jax.storage import files
 from grre_jax.storage.remote import is_url
 
@@ -176,14 +176,14 @@ def evaluate(folder: str, words: list[str], *, output: str = "", processes: Proc
     return processes.run(work)
 
 
-def sample(options: Options) -> int:
+def sample(options: SampleOptions) -> int:
     """Complete prompts with a model or with a run's last policy.
 
     Prompts go through the model's chat template if it has one.
     """
-    from grre_jax.generation import command
+    from grre_jax import generation
 
-    return command.run(options)
+    return generation.run(options)
 
 
 def report(folders: tuple[str, ...], *, output: str | None = None, groups: Count = 24) -> None:

@@ -2,7 +2,7 @@
 
 import io
 
-from grre_jax.generation import command
+from grre_jax import generation
 
 
 class Terminal(io.StringIO):
@@ -17,5 +17,5 @@ def test_a_terminal_gets_no_control_characters():
         (Terminal(), "a\ufffd[2Jb\tc\nd\ufffd\ufffd\n"),
         (io.StringIO(), f"{text}\n"),
     ):
-        command.show(line, 1, out)
+        generation.show(line, 1, out)
         assert out.getvalue() == shown

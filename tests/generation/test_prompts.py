@@ -4,10 +4,9 @@ import json
 
 import pytest
 
+from grre_jax import generation
 from grre_jax.errors import DataError, UsageError
-from grre_jax.generation import prompts
-from grre_jax.generation.options import Options
-from grre_jax.sampling_params import SamplingParams
+from grre_jax.sampling_params import SampleOptions, SamplingParams
 
 from ..json_values import VALUES
 
@@ -20,9 +19,9 @@ def read(tmp_path):
         if lines is not None:
             (tmp_path / "p.jsonl").write_text(lines)
             fields["input"] = str(tmp_path / "p.jsonl")
-        options = Options(str(model), params=SamplingParams(max_new_tokens=8), **fields)
-        policy = prompts.find(options)
-        found = prompts.read(options, policy)
+        options = SampleOptions(str(model), params=SamplingParams(max_new_tokens=8), **fields)
+        policy = generation.find(options)
+        found = generation.read(options, policy)
         return found, [policy.tokenizer.tokenizer.decode(request.tokens) for request in found]
 
     return requests
@@ -68,8 +67,8 @@ def test_a_wrong_line_is_named(chat_model, read, line, field):
 
 def test_a_model_without_a_template(digit_model, read):
     """An empty prompt begins with the model's own token."""
-    options = Options(str(digit_model), ("3+5>", ""), params=SamplingParams(max_new_tokens=8))
-    found = prompts.read(options, prompts.find(options))
+    options = SampleOptions(str(digit_model), ("3+5>", ""), params=SamplingParams(max_new_tokens=8))
+    found = generation.read(options, generation.find(options))
     assert [request.tokens for request in found] == [[3, 10, 5, 15], [16]]
     messages = '{"messages": [{"role": "user", "content": "3"}]}'
     for error, named, options in (

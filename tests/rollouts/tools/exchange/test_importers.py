@@ -91,4 +91,4 @@ def test_gsm8k_solutions(tmp_path, monkeypatch):
     assert (group.prompt, group.answer, group.task) == ("How many?", "1234", "gsm8k")
     assert group.question_id == "gsm8k/test/0" and group.sources == list(models)
     assert group.rewards.tolist() == [0, 1, 0, 1] and reader.contains == {"gsm8k/test"}
-    assert group.extra == {"id": 3}
+    assert group.extra == {"ground_truth": solution["ground_truth"], "id": 3}
