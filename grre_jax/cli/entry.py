@@ -118,9 +118,9 @@ def explain(config: str, words: list[str]) -> None:
     Args:
         config: a Python file with config() -> grre_jax.config.Config.
     """
-    from grre_jax.explain import command
+    from grre_jax.explain import run
 
-    command.run(configured(config, words))
+    run(configured(config, words))
 
 
 def compile_(

@@ -31,9 +31,9 @@ def info(folder: str) -> None:
     Args:
         folder: a rollout folder.
     """
-    from grre_jax.rollouts.tools import show
+    from grre_jax.rollouts.tools import inspection
 
-    show.info(folder)
+    inspection.info(folder)
 
 
 def show(
@@ -48,10 +48,9 @@ def show(
         width: characters of a text before it is cut.
         where: only groups of which this Python expression holds, as of filter.
     """
-    from grre_jax.rollouts.tools.expression import predicate
-    from grre_jax.rollouts.tools.show import show
+    from grre_jax.rollouts.tools import copying, inspection
 
-    show(folder, count, start=start, keep=predicate(where), width=width)
+    inspection.show(folder, count, start=start, keep=copying.predicate(where), width=width)
 
 
 def verify(folder: str) -> int:
@@ -60,9 +59,9 @@ def verify(folder: str) -> int:
     Args:
         folder: a rollout folder.
     """
-    from grre_jax.rollouts.tools.verify import verify
+    from grre_jax.rollouts.tools import inspection
 
-    report = verify(folder)
+    report = inspection.verify(folder)
     for problem in report.problems:
         print(f"damaged: {problem}")
     print(
@@ -94,9 +93,8 @@ def filter_(folder: str, *, output: str, where: str) -> None:
             length_max < 512"; an unknown name lists the names.
     """
     from grre_jax.rollouts.tools import copying
-    from grre_jax.rollouts.tools.expression import predicate
 
-    _print_copy(copying.filter(folder, output, predicate(where), where))
+    _print_copy(copying.filter(folder, output, copying.predicate(where), where))
 
 
 def _print_copy(copy: RolloutReader) -> None:

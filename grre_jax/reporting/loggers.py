@@ -5,6 +5,7 @@ The log on disk is the record; the others are views of it.
 """
 
 import contextlib
+import dataclasses
 import importlib
 import os
 import socket
@@ -13,11 +14,24 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from grre_jax.domains import Record
 from grre_jax.errors import UsageError, naming
-from grre_jax.reporting.config import LoggingConfig
 from grre_jax.reporting.metrics import HEADER, MetricsLog, Row, json_safe, read_metrics
 
 KINDS = ("train", "eval", "warm_start")  # of rows
+
+
+@dataclasses.dataclass(frozen=True)
+class LoggingConfig(Record):
+    """Outputs of metrics besides metrics.jsonl and the report.
+
+    Args:
+        tensorboard: write TensorBoard event files.
+        wandb_project (any text): Weights & Biases project to log to; empty to log to none.
+    """
+
+    tensorboard: bool = True
+    wandb_project: str = ""
 
 
 class TensorBoardLogger:

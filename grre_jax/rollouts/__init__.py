@@ -22,9 +22,12 @@ from grre_jax.rollouts.schema import (
     Group as Group,
     correctness as correctness,
 )
-from grre_jax.rollouts.tools.copying import filter as filter, merge as merge
+from grre_jax.rollouts.tools.copying import (
+    filter as filter,
+    merge as merge,
+    predicate as predicate,
+)
 from grre_jax.rollouts.tools.exchange.exporters import export as export
 from grre_jax.rollouts.tools.exchange.importers import import_rows as import_rows
-from grre_jax.rollouts.tools.expression import predicate as predicate
-from grre_jax.rollouts.tools.verify import VerifyReport as VerifyReport, verify as verify
+from grre_jax.rollouts.tools.inspection import VerifyReport as VerifyReport, verify as verify
 from grre_jax.rollouts.writer import write as write

@@ -19,7 +19,7 @@ from typing import Any
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import schema
-from grre_jax.storage.locks import lock
+from grre_jax.storage.files import lock
 
 FILENAME = "manifest.jsonl"
 MISSING = "the manifest lists this file but it is missing"

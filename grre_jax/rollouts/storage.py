@@ -22,7 +22,7 @@ from typing import Any
 from grre_jax.errors import DataError
 from grre_jax.rollouts import encoding, manifest, schema
 from grre_jax.rollouts.manifest import CorruptShard
-from grre_jax.storage.locks import lock
+from grre_jax.storage.files import lock
 from grre_jax.storage.remote import Store, is_url, temporary_folder
 
 INCOMPLETE = ".incomplete"  # folder of the data sets that are being written

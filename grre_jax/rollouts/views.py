@@ -4,14 +4,13 @@ import dataclasses
 
 import numpy as np
 
-from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import Group
-from grre_jax.rollouts.schema import LOGPROB_FIELDS, MESSAGE_FIELDS
+from grre_jax.rollouts.reader import RolloutReader
+from grre_jax.rollouts.schema import LOGPROB_FIELDS, MESSAGE_FIELDS, Group
 from grre_jax.tasks import Question, Tokenizer
 
 
-def read_tokenised(reader: rollouts.RolloutReader, index: int, tokenizer: Tokenizer) -> Group:
+def read_tokenised(reader: RolloutReader, index: int, tokenizer: Tokenizer) -> Group:
     """Returns a group of a folder in the tokenizer's own tokens.
 
     A group without tokens, and one whose data set names another tokenizer, is tokenised from its

@@ -25,8 +25,7 @@ from pathlib import Path
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
 from grre_jax.rollouts import manifest
-from grre_jax.storage.files import files_below
-from grre_jax.storage.locks import exclusive
+from grre_jax.storage.files import exclusive, files_below
 from grre_jax.storage.remote import Store, is_url, local_folder, temporary_folder
 from grre_jax.training.checkpoints.folder import listed
 

@@ -10,20 +10,22 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grre_jax import json_files
 from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError, UsageError
+from grre_jax.json_files import check, json_lines
 from grre_jax.rollouts import writer
 from grre_jax.rollouts.tools import copying
-from grre_jax.rollouts.tools.exchange import rows, sources
+from grre_jax.rollouts.tools.exchange import rows
 from grre_jax.storage.files import sha256
 
 if TYPE_CHECKING:
     from grre_jax.tasks import Tokenizer
+
+Located = tuple[str, rows.Row]  # a row behind its place ("FILE, line 3")
 
 # The file's own names of fields, by format; "group" is the column whose equal values are one group.
 FORMATS: dict[str, dict[str, str]] = {
@@ -123,7 +125,7 @@ def import_rows(
     new = {"writer": kind, "policy_version": -1, "metadata": provenance | source}
 
     def groups() -> Iterator[copying.Placed]:
-        located = _renamed(sources.rows(path, kind), kind, names, unseen)
+        located = _renamed(located_rows(path, kind), kind, names, unseen)
         first = next(located, None)
         if first is None:
             raise DataError(f"{path} has no groups; write one JSON object a line.")
@@ -149,8 +151,8 @@ def import_rows(
 
 
 def _renamed(
-    found: Iterator[tuple[str, rows.Row]], kind: str, names: dict[str, str], unseen: set[str]
-) -> Iterator[tuple[str, rows.Row]]:
+    found: Iterator[Located], kind: str, names: dict[str, str], unseen: set[str]
+) -> Iterator[Located]:
     """Yields rows under the names of fields, with their places, and takes their columns out of
     `unseen`.
     """
@@ -193,7 +195,7 @@ def _column_names(mapping: Mapping[str, Any]) -> dict[str, str]:
     """Returns the field that each column is, "" for none, from the column of each field."""
     known = (*rows.FIELDS, *rows.COMPLETION_FIELDS, "completions", "group")
     fields = {ALIASES.get(field, field): column for field, column in mapping.items()}
-    json_files.check(fields, dict.fromkeys(known, str), "mapping.")
+    check(fields, dict.fromkeys(known, str), "mapping.")
     fields.pop("group", None)
     names = {alias: field for alias, field in ALIASES.items() if field not in fields}
     names |= dict.fromkeys(fields, "")  # a column of a mapped field's own name is something else
@@ -207,7 +209,7 @@ def _source(path: Path, kind: str) -> dict[str, Any]:
     """Returns the provenance of a file."""
     source = {"engine": "imported", "format": kind, "source_file": path.name}
     if path.exists():  # else it is on the Hub
-        source["source_sha256"] = " ".join(map(sha256, sources.files(path)))
+        source["source_sha256"] = " ".join(map(sha256, files(path)))
     return source
 
 
@@ -234,7 +236,7 @@ def _with_components(row: rows.Row, names: Mapping[str, str]) -> rows.Row:
     return others | {"components": values}
 
 
-def _gathered(found: Iterator[tuple[str, rows.Row]], by: str) -> Iterator[tuple[str, rows.Row]]:
+def _gathered(found: Iterator[Located], by: str) -> Iterator[Located]:
     """Yields the rows of single completions gathered into groups, in the order of their first
     rows.
 
@@ -248,7 +250,7 @@ def _gathered(found: Iterator[tuple[str, rows.Row]], by: str) -> Iterator[tuple[
     Raises:
         DataError: a row lacks the field.
     """
-    groups: dict[str, list[tuple[str, rows.Row]]] = {}
+    groups: dict[str, list[Located]] = {}
     for location, row in found:
         field = by or ("group_id" if "group_id" in row else "prompt")
         value = row.get(field, row["extra"].get(field))
@@ -271,3 +273,65 @@ def _placed(location: str) -> Iterator[None]:
         raise DataError(f"{location}: {str(error).rstrip('.')}.") from error
     except (ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{location}: a field cannot be read ({error}).") from error
+
+
+def located_rows(path: Path, kind: str) -> Iterator[Located]:
+    """Yields the rows of a source.
+
+    Args:
+        path: as for `files`; of kind datasets also NAME or NAME:SPLIT of a data set on the Hub.
+        kind: a name in `FORMATS`.
+
+    Raises:
+        DataError: a file is missing, of another format, or damaged.
+    """
+    from grre_jax.tasks.datasets import stored_records
+
+    if kind == "datasets":
+        name, _, split = str(path).partition(":")
+        return _numbered(path, stored_records.from_hub(name, split or "train"))
+    paths = files(path)
+    if path.is_dir() or path.suffix == ".parquet":
+        return _numbered(path, itertools.chain.from_iterable(map(stored_records.table_rows, paths)))
+    return _json_lines(path)
+
+
+def files(path: Path) -> list[Path]:
+    """Returns the files of a source, in order.
+
+    Args:
+        path: a file, a folder of Parquet files, or one of `datasets.save_to_disk`.
+
+    Raises:
+        DataError: there are none.
+    """
+    found = [path]
+    if path.is_dir():
+        found = sorted([*path.glob("*.parquet"), *path.glob("data-*.arrow")])
+    if not found or not found[0].is_file():
+        raise DataError(
+            f"{path}: expected a file, a folder of .parquet files, or one split of a folder of"
+            " datasets.save_to_disk."
+        )
+    return found
+
+
+def _json_lines(path: Path) -> Iterator[Located]:
+    with open(path, "rb") as file:
+        yield from json_lines(file, path)
+
+
+def _numbered(path: Path, records: Iterable[rows.Row]) -> Iterator[Located]:
+    """Yields the rows of tables as JSON has them: dates, decimals and bytes become text.
+
+    A structure has the fields of all rows, null if a row had none: they are left out, as a tool's
+    call would be rendered with them, but for rewards.
+    """
+    for number, record in enumerate(records, start=1):
+        text = json.dumps(record, default=str)
+        yield f"{path}, row {number}", json.loads(text, object_hook=_present)
+
+
+def _present(fields: dict[str, Any]) -> dict[str, Any]:
+    items = fields.items()
+    return {name: value for name, value in items if value is not None or "reward" in name}
