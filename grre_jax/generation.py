@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,9 +30,6 @@ from grre_jax.training.config.run import Config
 STANDARD = "-"  # a file's name that means standard output
 # Completions per call of the sampler. With this many its slots are busy until towards the end.
 COMPLETIONS_PER_CALL = 512
-# All control characters but tab and newline: a model's text must not move the cursor or rename the
-# window.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 LOGPROBS = {"behavior": "logprobs", "sampling": "sampling_logprobs", "policy": "policy_logprobs"}
 # Fields of an output line that its input line may not have.
 WRITTEN_FIELDS = {*SamplingParams.names(), "completions", "prompt_tokens", "position"}
@@ -53,15 +49,6 @@ class Policy:
     def weights(self) -> sampling.Weights:
         """The model as the sampler takes it."""
         return sampling.prepared(self.model)
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """A prompt: its index, part of the address of its draws, its tokens, and its line's fields."""
-
-    position: int
-    tokens: list[int]
-    fields: dict[str, Any]
 
 
 def run(options: SampleOptions) -> int:
@@ -113,8 +100,9 @@ def find(options: SampleOptions) -> Policy:
     return Policy(parts.config, parts.tokenizer, model, step)
 
 
-def read(options: SampleOptions, policy: Policy) -> list[Request]:
-    """Reads the prompts that the options give, in order.
+def read(options: SampleOptions, policy: Policy) -> list[dict[str, Any]]:
+    """Reads the prompts that the options give, in order: the fields of their lines with their
+    tokens, `prompt_tokens`, and their index, `position`, a part of the address of their draws.
 
     Raises:
         DataError: a file that cannot be read, or a prompt that cannot be used; named.
@@ -128,10 +116,11 @@ def read(options: SampleOptions, policy: Policy) -> list[Request]:
         raise DataError(f"{name}: expected a file of JSON lines, got {error.strerror}") from error
     if not lines:
         raise DataError(f'{name}: expected lines of {{"prompt": "..."}}, got none')
-    return [
-        Request(number, _tokens(fields, where, policy, options.params.max_new_tokens), fields)
-        for number, (where, fields) in enumerate(lines)
-    ]
+    requests = []
+    for number, (where, fields) in enumerate(lines):
+        tokens = _tokens(fields, where, policy, options.params.max_new_tokens)
+        requests.append(fields | {"prompt_tokens": tokens, "position": number})
+    return requests
 
 
 def _tokens(fields: dict[str, Any], where: str, policy: Policy, limit: int) -> list[int]:
@@ -159,7 +148,7 @@ def _tokens(fields: dict[str, Any], where: str, policy: Policy, limit: int) -> l
 
 
 def lines(
-    policy: Policy, requests: Sequence[Request], options: SampleOptions
+    policy: Policy, requests: Sequence[dict[str, Any]], options: SampleOptions
 ) -> Iterator[dict[str, Any]]:
     """Yields the line of each prompt, in order, as soon as its call has ended."""
     decode = policy.tokenizer.decode
@@ -170,26 +159,23 @@ def lines(
             part = requests[start : start + size]
             drawn = sampling.sample(
                 policy.weights,
-                [request.tokens for request in part],
+                [request["prompt_tokens"] for request in part],
                 options.params,
                 key=run_key(options.seed, Purpose.SAMPLE),
                 group_size=options.num_samples,
                 eos_ids=policy.tokenizer.eos_ids,
-                positions=np.array([request.position for request in part]),
+                positions=np.array([request["position"] for request in part]),
                 max_concurrent=options.max_concurrent,
                 cache_dtype=options.cache_dtype,
                 decode=decode,
             )
             samples = jax.device_get(drawn)
             for number, request in enumerate(part):
-                yield request.fields | {
-                    "completions": [
-                        completion(samples, (number, sample), decode, stops)
-                        for sample in range(options.num_samples)
-                    ],
-                    "prompt_tokens": request.tokens,
-                    "position": request.position,
-                }
+                completions = [
+                    completion(samples, (number, sample), decode, stops)
+                    for sample in range(options.num_samples)
+                ]
+                yield request | {"completions": completions}
             ended(len(part))
 
 
@@ -218,5 +204,4 @@ def show(line: dict[str, Any], prompts: int, out: TextIO) -> None:
         if prompts > 1 or len(line["completions"]) > 1:
             size = f"{len(found['tokens'])} tokens, {found['finish_reason']}"
             out.write(f"--- prompt {line['position'] + 1} of {prompts}, sample {number}: {size}\n")
-        text = _CONTROL.sub("\ufffd", found["text"]) if out.isatty() else found["text"]
-        out.write(text + "\n")
+        out.write(found["text"] + "\n")

@@ -14,7 +14,7 @@ from grre_jax.cli.entry import main
 from grre_jax.config import Config, ModelSource
 from grre_jax.generation import LOGPROBS
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.rollouts.tools.exchange.importers import import_rows
+from grre_jax.rollouts.tools.exchange import import_rows
 from grre_jax.sampling_params import SampleOptions
 from grre_jax.tasks import load_tokenizer
 from grre_jax.training import build
