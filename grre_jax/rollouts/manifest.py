@@ -89,11 +89,6 @@ class Entry:
     failures: int = 0
 
     @property
-    def bytes(self) -> int:
-        """Size of all its files."""
-        return sum(file["bytes"] for file in self.files.values())
-
-    @property
     def data_file(self) -> str:
         """Name of its ArrayRecord file."""
         return next(name for name in self.files if ".array_record-" in name)

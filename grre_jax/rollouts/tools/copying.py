@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from grre_jax.console import progress_bar
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import manifest, reader, writer
 from grre_jax.rollouts.encoding import encode
+from grre_jax.rollouts.reader import open_storage
 from grre_jax.rollouts.schema import Group
-from grre_jax.rollouts.storage import open_storage
 
 # The most that an interrupted `derive` does again.
 GROUPS_PER_DATASET = 4096
@@ -241,5 +242,12 @@ def derive(
             )
     left = pieces[len(sealed) :]
     changes = each(changed, [numbers for _, numbers in left])
-    for (copy, _), groups in zip(left, changes, strict=True):
-        writer.write_all(output, [writer.DataSet(groups=groups, **copy)])
+    with progress_bar(sum(len(numbers) for _, numbers in left), "groups") as done:
+
+        def counted(groups: Iterable[Group]) -> Iterator[Group]:
+            for group in groups:
+                yield group
+                done()
+
+        for (copy, _), groups in zip(left, changes, strict=True):
+            writer.write_all(output, [writer.DataSet(groups=counted(groups), **copy)])

@@ -14,10 +14,9 @@ import numpy as np
 from grre_jax.console import make_console, make_table
 from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest
-from grre_jax.rollouts.reader import read
+from grre_jax.rollouts.dataset import pieces
+from grre_jax.rollouts.reader import LocalStorage, open_storage, read
 from grre_jax.rollouts.schema import LOGPROB_FIELDS, Group
-from grre_jax.rollouts.storage import LocalStorage, open_storage
-from grre_jax.rollouts.views import pieces
 from grre_jax.storage.files import sha256
 from grre_jax.tasks.judging import FIELD, REASONS
 
@@ -40,16 +39,13 @@ def info(folder: str | os.PathLike[str]) -> None:
     def total(name: str) -> int:
         return sum(getattr(entry, name) for entry in entries)
 
-    completions = total("completions")
-    failures = total("failures")
     rewards = sum(entry.reward_mean * (entry.completions - entry.failures) for entry in entries)
     versions = [entry.policy_version for entry in entries]
-    rows = {
-        "data sets": f"{len(entries):,}, {total('bytes') / 2**20:,.1f} MiB",
-        "groups": f"{total('groups'):,}",
-        "completions": f"{completions:,}, {failures:,} of them without a verdict",
-        "tokens": f"{total('tokens'):,}",
-        "mean reward": f"{rewards / max(completions - failures, 1):.4f}",
+    judged = total("completions") - total("failures")
+    rows = {"data sets": f"{len(entries):,}"}
+    rows |= {name: f"{total(name):,}" for name in ("groups", "completions", "failures", "tokens")}
+    rows |= {
+        "mean reward": f"{rewards / max(judged, 1):.4f}",
         "policy versions": f"{min(versions)} to {max(versions)}",
         "sealed (UTC)": f"{entries[0].created} to {entries[-1].created}",
     }
@@ -63,7 +59,6 @@ def show(
     folder: str | os.PathLike[str],
     count: int = 3,
     *,
-    start: int = 0,
     keep: Callable[[Group], bool] = lambda group: True,
     width: int = 300,
 ) -> None:
@@ -72,7 +67,6 @@ def show(
     Args:
         folder: the rollout folder.
         count: number of groups, at least 1.
-        start: number of the first group; negative counts from the end.
         keep: only groups for which this is True.
         width: characters of a text shown; the rest is cut.
 
@@ -80,8 +74,7 @@ def show(
         DataError: the folder cannot be read, or no group fits.
     """
     reader = read(folder)
-    numbers = range(len(reader))[start:]
-    selected = ((number, group) for number in numbers if keep(group := reader[number]))
+    selected = ((number, group) for number, group in enumerate(reader) if keep(group))
     shown = list(itertools.islice(selected, count))
     if not shown:
         raise DataError(f"No group of {reader.folder} matches, of {len(reader):,}.")

@@ -7,8 +7,8 @@ from grre_jax.rollouts.tools import inspection
 from ...groups import played_group
 
 
-def test_groups_are_shown_from_a_number_on(folder, capsys):
-    inspection.show(folder, 2, start=-3, width=5)
+def test_groups_are_shown(folder, capsys):
+    inspection.show(folder, 2, width=5, keep=lambda group: group.position > 8)
     text = capsys.readouterr().out
     assert text.startswith("group 9: g9") and "group 10: g10" in text and "group 11" not in text
     assert "completion: reward 1, format 1, shape" in text

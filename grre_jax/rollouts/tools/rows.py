@@ -208,7 +208,7 @@ def _texts(fields: dict[str, Any], tokenizer: "Tokenizer | None") -> dict[str, A
     Args:
         fields: of the group; `prompt` and the items of `texts` are texts or chat messages, and may
             be missing where there are tokens. `tools` in its `extra` are definitions for the
-            template; beside texts anything else.
+            template.
         tokenizer: the policy's, whose chat template renders messages.
 
     Returns:
@@ -227,10 +227,7 @@ def _texts(fields: dict[str, Any], tokenizer: "Tokenizer | None") -> dict[str, A
     plain_prompt = _plain(prompt, "user")
     plain_texts = [_plain(text, "assistant") for text in completions]
     tools = None if has_tokens else fields["extra"].get("tools")
-    if isinstance(tools, list) or any(isinstance(text, list) for text in (prompt, *completions)):
-        tools = checked("tools", tuple[dict[str, Any], ...] | None, tools)
-    else:
-        tools = None
+    tools = checked("tools", tuple[dict[str, Any], ...] | None, tools)
     if not tools and plain_prompt is not None and None not in plain_texts:
         return {"prompt": plain_prompt, "texts": plain_texts}
     if not getattr(tokenizer, "has_template", False):
@@ -268,8 +265,10 @@ def _decoded(fields: dict[str, Any], tokenizer: "Tokenizer") -> dict[str, Any]:
     return {"prompt": tokenizer.decode(prompt), "texts": list(map(tokenizer.decode, completions))}
 
 
-def _present(fields: Message) -> Message:
-    return {name: value for name, value in fields.items() if value is not None}
+def present(fields: Row) -> Row:
+    """Returns an object without its nulls, but for those of rewards."""
+    items = fields.items()
+    return {name: value for name, value in items if value is not None or "reward" in name}
 
 
 def _tokens(
@@ -283,7 +282,7 @@ def _tokens(
     if isinstance(prompt, str) and tokenizer.mark_in(prompt):
         domain = "text to which no chat template was applied, or messages"
         raise ConfigError("prompt", domain, prompt)
-    tools = [_present(tool) for tool in tools or ()] or None
+    tools = [present(tool) for tool in tools or ()] or None
     before = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
     reasons = fields.get("finish_reasons") or [""] * len(completions)
     encoded = []
@@ -316,7 +315,7 @@ def _text(name: str, value: Any) -> Text:
 
 
 def _message(name: str, value: Any) -> Message:
-    message = _present(value) if isinstance(value, dict) else {}
+    message = present(value) if isinstance(value, dict) else {}
     if "content" in message:
         message["content"] = message_text(message["content"], f"field {name}")
     fits = all(isinstance(text, str) for text in (message.get("role"), message.get("content", "")))

@@ -1,4 +1,4 @@
-"""Import of foreign completions into a rollout folder.
+"""Import of foreign completions into a rollout folder, and export of a folder.
 
 An import reads its file row by row and seals all of it together, or nothing if a row is wrong.
 Imported groups have no behaviour log-probs unless the file has them; objectives that need them
@@ -14,13 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import check, json_lines
-from grre_jax.rollouts import writer
-from grre_jax.rollouts.tools import copying
-from grre_jax.rollouts.tools.exchange import rows
-from grre_jax.storage.files import sha256
+from grre_jax.rollouts import reader, writer
+from grre_jax.rollouts.schema import GROUP_FIELDS
+from grre_jax.rollouts.tools import copying, rows
 
 if TYPE_CHECKING:
     from grre_jax.tasks import Tokenizer
@@ -42,17 +43,20 @@ FORMATS: dict[str, dict[str, str]] = {
     },
 }
 # Other names of fields, in every format. Masks of other libraries are 1 where the policy generated.
+_MASKS = (
+    "completion_mask",
+    "response_mask",
+    "loss_mask",
+    "action_mask",
+    "assistant_mask",
+    "assistant_masks",
+    "generation_mask",
+)
 ALIASES = {
     "completion": "text",
     "responses": "texts",
     "logprobs": "behavior_logprobs",
-    "completion_mask": "mask",
-    "response_mask": "mask",
-    "loss_mask": "mask",
-    "action_mask": "mask",
-    "assistant_mask": "mask",
-    "assistant_masks": "mask",
-    "generation_mask": "mask",
+    **dict.fromkeys(_MASKS, "mask"),
 }
 # Fields of an exported row's data_set.
 DATA_SET = ("writer", "policy_version", "metadata")
@@ -117,7 +121,7 @@ def import_rows(
     unseen = set(renames.values())
     column = mapping.get("group", "")
     path = Path(path).expanduser()
-    source = _source(path, kind)
+    source = {"engine": "imported", "format": kind, "source_file": path.name}
     splits = checked("contains", tuple[str, ...], contains)
     provenance = {"task": task, "contains": list(splits)}
     if tokenizer is not None:
@@ -205,14 +209,6 @@ def _column_names(mapping: Mapping[str, Any]) -> dict[str, str]:
     return names | columns
 
 
-def _source(path: Path, kind: str) -> dict[str, Any]:
-    """Returns the provenance of a file."""
-    source = {"engine": "imported", "format": kind, "source_file": path.name}
-    if path.exists():  # else it is on the Hub
-        source["source_sha256"] = " ".join(map(sha256, files(path)))
-    return source
-
-
 def _with_components(row: rows.Row, names: Mapping[str, str]) -> rows.Row:
     """Returns a row that TRL logged with its reward columns, which end in "_reward", as components,
     and their sum as its reward if it has none.
@@ -269,10 +265,8 @@ def _placed(location: str) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise DataError(f"{location}: field {error}.") from error
-    except (DataError, UsageError) as error:
+    except (DataError, UsageError, ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{location}: {str(error).rstrip('.')}.") from error
-    except (ValueError, TypeError, RecursionError) as error:
-        raise DataError(f"{location}: a field cannot be read ({error}).") from error
 
 
 def located_rows(path: Path, kind: str) -> Iterator[Located]:
@@ -329,9 +323,70 @@ def _numbered(path: Path, records: Iterable[rows.Row]) -> Iterator[Located]:
     """
     for number, record in enumerate(records, start=1):
         text = json.dumps(record, default=str)
-        yield f"{path}, row {number}", json.loads(text, object_hook=_present)
+        yield f"{path}, row {number}", json.loads(text, object_hook=rows.present)
 
 
-def _present(fields: dict[str, Any]) -> dict[str, Any]:
-    items = fields.items()
-    return {name: value for name, value in items if value is not None or "reward" in name}
+def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
+    """Writes all groups of a rollout folder to one file, whose import gives the same groups: a
+    line of JSON each, with its fields by their names.
+
+    Args:
+        folder: the rollout folder.
+        path: the file, which must not exist; its name ends in .jsonl.
+
+    Returns:
+        The number of groups.
+
+    Raises:
+        UsageError: a name with another ending, or a file that exists.
+        DataError: the folder cannot be read or holds no groups, a group is damaged, or no space is
+            left. No file remains then.
+
+    Examples:
+        >>> import json
+        >>> from pathlib import Path
+        >>> from grre_jax import rollouts
+        >>> group = rollouts.Group(group_id="a", prompt="1+1=", texts=["2", "3"], rewards=[1, 0])
+        >>> _ = rollouts.write("my_rollouts", [group], writer="me")
+        >>> rollouts.export("my_rollouts", "groups.jsonl")
+        1
+        >>> row = json.loads(Path("groups.jsonl").read_text())
+        >>> row["prompt"], row["texts"], row["rewards"]
+        ('1+1=', ['2', '3'], [1.0, 0.0])
+    """
+    path = Path(path).expanduser()
+    if path.suffix != ".jsonl":
+        raise UsageError(f"{path}: expected a file name ending in .jsonl.")
+    if path.exists():
+        raise UsageError(f"{path} exists already; name a new file.")
+    opened = reader.read(folder)
+    if not len(opened):
+        raise DataError(f"Rollout folder {opened.folder} has no groups to export.")
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with open(part, "w", encoding="ascii") as file:
+            for row in _rows(opened):
+                file.write(json.dumps(row) + "\n")
+        os.replace(part, path)
+    except OSError as error:
+        raise DataError(
+            f"Cannot write {path}: {error}. Check that its folder is there and has space left."
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return len(opened)
+
+
+def _rows(opened: reader.RolloutReader) -> Iterator[rows.Row]:
+    """Yields groups as rows of JSON values; NaN and log-probs that are unknown are null."""
+    for number, group in enumerate(opened):
+        entry, _ = opened.locate(number)
+        row = {field.name: _listed(getattr(group, field.name)) for field in GROUP_FIELDS}
+        row["components"] = {name: _listed(values) for name, values in group.components.items()}
+        yield row | {"data_set": {name: getattr(entry, name) for name in DATA_SET}}
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [None if number != number else number for number in value.tolist()]
+    return value
