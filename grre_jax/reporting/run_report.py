@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from grre_jax.console import make_console, make_table
-from grre_jax.errors import DataError
+from grre_jax.errors import DataError, UsageError
 from grre_jax.reporting.figures import overview_figure, shown_panels
 from grre_jax.reporting.metric_names import described, written
 from grre_jax.reporting.metrics import (
@@ -26,7 +26,7 @@ from grre_jax.reporting.metrics import (
     read_metrics,
     series,
 )
-from grre_jax.rollouts.views import pieces
+from grre_jax.rollouts.dataset import pieces
 from grre_jax.storage import files
 from grre_jax.storage.remote import is_url
 
@@ -57,8 +57,7 @@ def report(
 
     Args:
         run_folders: at least one; a folder given twice counts once.
-        output: folder of the report. By default one run's own; of several runs, `<a>-vs-<b>` beside
-            the first.
+        output: folder of the report; one run's own if None.
         rollouts: by run folder, the path or URL of its rollout folder if that is not `rollouts` in
             it.
         groups: how many of each run to put on the page, with their completions; 0 for none.
@@ -68,6 +67,7 @@ def report(
         The page's path.
 
     Raises:
+        UsageError: several runs without an output.
         DataError: a run's folder or its metrics are missing, broken or empty; names the folder.
     """
     console = console or make_console()
@@ -76,11 +76,9 @@ def report(
     # Each is named by its path below the folder that contains all of them.
     root = os.path.commonpath([folder.parent for folder in folders])
     names = [folder.relative_to(root).as_posix() for folder in folders]
-    target = folders[0]
-    if len(folders) > 1:
-        target = target.parent / "-vs-".join(names).replace("/", "-")[:200]
-    if output is not None:
-        target = Path(output)
+    if len(folders) > 1 and output is None:
+        raise UsageError("--output: expected a folder for the report of several runs, got none")
+    target = Path(output or folders[0])
     runs = [
         _read(name, folder, stored.get(folder, folder / "rollouts"), groups, console)
         for name, folder in zip(names, folders, strict=True)
@@ -134,6 +132,7 @@ def _write_page(path: Path, runs: Sequence[Mapping[str, Any]], picture: bytes) -
     )
     text = environment.get_template("report.html.jinja").render(
         runs=runs,
+        pieces=pieces,
         names=[run["name"] for run in runs],
         header=table_rows([run["header"] for run in runs]),
         summary=table_rows([summary_cells(run["summary"]) for run in runs]),
@@ -144,7 +143,9 @@ def _write_page(path: Path, runs: Sequence[Mapping[str, Any]], picture: bytes) -
 
 
 def _shown_groups(rollout_folder: str | os.PathLike, most: int) -> dict[str, Any] | None:
-    """Groups of a rollout folder at even distances, and their number; None for an empty folder."""
+    """Groups of a rollout folder at even distances, each with its completions' numbers, the best
+    first, and the number of all; None for an empty folder.
+    """
     from grre_jax import rollouts
 
     stored = is_url(rollout_folder) or Path(rollout_folder).is_dir()
@@ -153,29 +154,10 @@ def _shown_groups(rollout_folder: str | os.PathLike, most: int) -> dict[str, Any
     reader = rollouts.read(rollout_folder)
     if not len(reader):
         return None
-    count = min(most, len(reader))
-    chosen = np.linspace(0, len(reader) - 1, count).round().astype(int).tolist()
-    return {"groups": [_shown(reader[number]) for number in chosen], "total": len(reader)}
-
-
-def _shown(group) -> dict[str, Any]:
-    """A group with its completions, the best first."""
-    completions = [
-        {
-            "text": "\n".join(pieces(group, number)),
-            "reward": float(group.rewards[number]),
-            "tokens": int(group.lengths[number]),
-            "components": {name: row[number] for name, row in group.components.items()},
-        }
-        for number in np.argsort(-group.rewards, kind="stable").tolist()  # NaN last
-    ]
-    return {
-        "name": group.question_id or group.group_id,
-        "version": int(group.policy_version[0]),
-        "prompt": group.prompt,
-        "answer": group.answer,
-        "completions": completions,
-    }
+    chosen = np.linspace(0, len(reader) - 1, min(most, len(reader))).round().astype(int)
+    groups = [reader[number] for number in chosen.tolist()]
+    orders = [np.argsort(-group.rewards, kind="stable").tolist() for group in groups]  # NaN last
+    return {"groups": list(zip(groups, orders, strict=True)), "total": len(reader)}
 
 
 def summarise(name: str, folder: str, metrics: Metrics) -> dict[str, Any]:
