@@ -139,12 +139,6 @@ def tpu_slice(name: str) -> Target:
     return Target(name, found.devices, gigabytes * 2**30 - RESERVED_BYTES, clock)
 
 
-def local() -> Target:
-    """Returns the devices of this machine."""
-    devices = jax.devices()
-    return Target(devices[0].platform, devices, device_bytes(), None)
-
-
 def dispatched(config: Config) -> dict[str, Call | None]:
     """Returns the programs that a run trains with, and the call of the sampler."""
     programs: dict[str, Call | None] = {"step": None} if config.training.steps else {}
@@ -166,7 +160,11 @@ def compile_run(config: Config, topology: str | None = None) -> list[Report]:
     Raises:
         UsageError: no TPU compiler, an unknown slice, or a field that cannot be used.
     """
-    target = tpu_slice(topology) if topology else local()
+    if topology:
+        target = tpu_slice(topology)
+    else:
+        devices = jax.devices()
+        target = Target(devices[0].platform, devices, device_bytes(), None)
     run = abstract_run(config, target.devices)
     axes = " x ".join(f"{axis} {n}" for axis, n in run.mesh.shape.items())
     print(f"{config.name} on {target.name}: {len(target.devices)} devices, mesh {axes}")

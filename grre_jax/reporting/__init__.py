@@ -12,8 +12,6 @@ from grre_jax.reporting.intervals import wilson_interval as wilson_interval
 from grre_jax.reporting.metrics import (
     MetricsLog as MetricsLog,
     RunLog as RunLog,
-    TensorBoardLogger as TensorBoardLogger,
-    WandbLogger as WandbLogger,
     check_loggers as check_loggers,
     open_log as open_log,
     read_metrics as read_metrics,

@@ -84,9 +84,6 @@ class MetricsLog(contextlib.AbstractContextManager):
 
         Returns:
             The row as `read_metrics` will return it.
-
-        Raises:
-            ValueError: a scalar has the name of a header's field.
         """
         row: Row = {
             "step": int(step),
@@ -95,8 +92,6 @@ class MetricsLog(contextlib.AbstractContextManager):
             "elapsed": round(self._elapsed_before + time.monotonic() - self._opened, 3),
         }
         for name, value in scalars.items():
-            if name in HEADER:
-                raise ValueError(f"scalar {name!r}: expected another name than {HEADER}")
             row[name] = plain_number(value)
         # One write call of one whole line: after a kill at most the last line is torn.
         with naming(self.path):

@@ -273,7 +273,8 @@ def located_rows(path: Path, kind: str) -> Iterator[Located]:
     """Yields the rows of a source.
 
     Args:
-        path: as for `files`; of kind datasets also NAME or NAME:SPLIT of a data set on the Hub.
+        path: a file, a folder of Parquet files, or one of `datasets.save_to_disk`; of kind datasets
+            also NAME or NAME:SPLIT of a data set on the Hub.
         kind: a name in `FORMATS`.
 
     Raises:
@@ -284,30 +285,17 @@ def located_rows(path: Path, kind: str) -> Iterator[Located]:
     if kind == "datasets":
         name, _, split = str(path).partition(":")
         return _numbered(path, stored_records.from_hub(name, split or "train"))
-    paths = files(path)
-    if path.is_dir() or path.suffix == ".parquet":
-        return _numbered(path, itertools.chain.from_iterable(map(stored_records.table_rows, paths)))
-    return _json_lines(path)
-
-
-def files(path: Path) -> list[Path]:
-    """Returns the files of a source, in order.
-
-    Args:
-        path: a file, a folder of Parquet files, or one of `datasets.save_to_disk`.
-
-    Raises:
-        DataError: there are none.
-    """
-    found = [path]
+    paths = [path]
     if path.is_dir():
-        found = sorted([*path.glob("*.parquet"), *path.glob("data-*.arrow")])
-    if not found or not found[0].is_file():
+        paths = sorted([*path.glob("*.parquet"), *path.glob("data-*.arrow")])
+    if not paths or not paths[0].is_file():
         raise DataError(
             f"{path}: expected a file, a folder of .parquet files, or one split of a folder of"
             " datasets.save_to_disk."
         )
-    return found
+    if path.is_dir() or path.suffix == ".parquet":
+        return _numbered(path, itertools.chain.from_iterable(map(stored_records.table_rows, paths)))
+    return _json_lines(path)
 
 
 def _json_lines(path: Path) -> Iterator[Located]:
