@@ -17,7 +17,7 @@ import shutil
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from grre_jax.rollouts.manifest import CorruptShard
 from grre_jax.storage.files import lock
 from grre_jax.storage.remote import Store, is_url, temporary_folder
 
+KEPT_TOKENS = 4_000_000  # of groups kept in memory until they are read, some 20 bytes each
 INCOMPLETE = ".incomplete"  # folder of the data sets that are being written
 OPEN_FILES = 256  # data files kept open at once; a process may usually have 1,024 files open
 
@@ -93,6 +94,8 @@ class RolloutReader:
         # imported groups (at -1).
         self.index: dict[int, list[int]] = {}
         self._growing = threading.Lock()  # held while data sets are added
+        self._kept: dict[tuple[str, int], schema.Group] = {}
+        self._keeping = threading.Lock()  # held while `_kept` changes
         self.refresh()
 
     @property
@@ -155,7 +158,26 @@ class RolloutReader:
             IndexError: the number is out of range.
             CorruptShard: it cannot be read as it was written; the message names file and record.
         """
-        return self.storage.group(*self.locate(number))
+        entry, record = self.locate(number)
+        with self._keeping:
+            group = self._kept.pop((entry.name, record), None)
+        return self.storage.group(entry, record) if group is None else group
+
+    def keep(self, dataset: str, groups: Sequence[schema.Group]) -> None:
+        """Keeps groups that this process has just sealed in memory, up to KEPT_TOKENS, so that
+        the first reading of each need not decode its record.
+
+        Args:
+            dataset: the data set's name, as `write` returned it.
+            groups: all of its groups, in order.
+        """
+        with self._keeping:
+            tokens = sum(len(group.tokens) for group in self._kept.values())
+            for record, group in enumerate(groups):
+                tokens += len(group.tokens)
+                if tokens > KEPT_TOKENS:
+                    return
+                self._kept[dataset, record] = group
 
     def locate(self, number: int) -> tuple[manifest.Entry, int]:
         """Returns the data set of a group, and the number of the group's record in it.

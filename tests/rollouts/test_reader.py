@@ -128,6 +128,19 @@ def test_threads_that_ask_for_places_while_the_folder_grows_find_each_group_once
     assert reader.index == {position: [position] for position in range(100)}
 
 
+def test_what_was_just_sealed_is_read_once_from_memory(folder, make_group, monkeypatch):
+    reader, groups = rollouts.read(folder), [make_group(position) for position in (20, 21, 22)]
+    name = rollouts.write(folder, groups, writer="own", policy_version=3)
+    tokens = sum(len(group.tokens) for group in groups[:2])
+    monkeypatch.setattr("grre_jax.rollouts.reader.KEPT_TOKENS", tokens)
+    reader.keep(name, groups)
+    reader.refresh()
+    assert [reader[12 + n] is groups[n] for n in range(3)] == [True, True, False]
+    assert list(reader)[12:] == groups and reader[12] is not groups[0]
+    reader.keep(name, groups)  # there is room again
+    assert reader[12] is groups[0]
+
+
 def test_a_damaged_line_hides_nothing_from_a_reader_that_goes_on(folder, flip, make_group):
     reader = rollouts.read(folder)
     path = folder / manifest.FILENAME

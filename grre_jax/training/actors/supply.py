@@ -219,13 +219,15 @@ class Supply:
         if not groups:
             return
         with self._sealing:
-            rollouts.write(
+            name = rollouts.write(
                 self.reader.folder,
                 groups,
                 writer=f"{WRITER}-{jax.process_index()}" if self._together else WRITER,
                 policy_version=policy.version,
                 metadata=policy.metadata,
             )
+            # The learner takes them from memory, in place of decoding what was just written.
+            self.reader.keep(name, groups)
             if not self._together:  # they look at the folder together
                 self.reader.refresh()
 
