@@ -12,7 +12,8 @@ its completions there with --sampling.stop "['\\n\\nQuestion:']" and
 
 Commands:
     grre fetch HuggingFaceTB/SmolLM2-135M-Instruct --output models/smollm2-135m
-    grre rollouts import gsm8k-solutions example_model_solutions.jsonl rollouts/gsm8k
+    python scripts/gsm8k_solutions.py example_model_solutions.jsonl solutions.jsonl
+    grre rollouts import jsonl solutions.jsonl rollouts/gsm8k --task gsm8k --contains gsm8k/test
     grre train configs/smollm2_gsm8k_offline.py
 Hardware:
     2 CPU cores, float32, 12 GB of memory.

@@ -134,8 +134,8 @@ def update(params, state, objective, tokens, mask, rewards, ids):
 
 
 print(f"accuracy before: {accuracy(params):.1%}")
-for step, groups in enumerate(order.batches(0, args.steps)):
-    arrays = tokens, mask, rewards, _ = packed(groups)
+for step in range(args.steps):
+    arrays = tokens, mask, rewards, _ = packed(order[step])
     params, state, metrics = update(params, state, objective, *arrays)
     if step % 100 == 99 or step == args.steps - 1:
         print(f"step {step}: reward of the data {rewards.mean():.3f}, loss {metrics['loss']:.4f}")

@@ -178,32 +178,27 @@ class Run:
         Raises:
             UsageError: a prompt or a parameter outside its domain.
         """
-        from grre_jax.generation import prompts
-        from grre_jax.generation.command import lines
-        from grre_jax.generation.options import Options
-        from grre_jax.sampling_params import SamplingParams
+        from grre_jax import generation
+        from grre_jax.sampling_params import SampleOptions, SamplingParams
 
-        policy, weights = self._policy
+        policy = self._policy
         limit = {"max_new_tokens": policy.run.sampling.max_new_tokens}
-        options = Options(
+        options = SampleOptions(
             str(self.folder),
             prompt=(prompt,) if isinstance(prompt, str) else tuple(prompt),
             params=SamplingParams(**limit | params),
         )
-        requests = prompts.read(options, policy)
-        drawn = lines(weights, requests, options, policy.tokenizer)
+        drawn = generation.lines(policy, generation.read(options, policy), options)
         texts = [line["completions"][0]["text"] for line in drawn]
         return texts[0] if isinstance(prompt, str) else texts
 
     @cached_property
-    def _policy(self) -> tuple[Any, Any]:
-        """The last policy with its tokenizer, and its weights."""
-        from grre_jax import sampling
-        from grre_jax.generation import prompts
-        from grre_jax.generation.options import Options
+    def _policy(self) -> Any:
+        """The last policy with its tokenizer."""
+        from grre_jax import generation
+        from grre_jax.sampling_params import SampleOptions
 
-        policy = prompts.find(Options(str(self.folder), prompt=("",)))
-        return policy, sampling.prepared(policy.model)
+        return generation.find(SampleOptions(str(self.folder), prompt=("",)))
 
 
 def _model_folder(model: str | os.PathLike[str]) -> str:

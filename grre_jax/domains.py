@@ -36,7 +36,7 @@ Share = Annotated[float, "[0, 1]"]
 Seed = Annotated[int, f"[0, {2**63 - 1}]"]
 
 _ENTRY = re.compile(r"(?P<name>\w+)(?: \((?P<domain>.*?)\))?: (?P<meaning>.*)", re.DOTALL)
-_FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_FLAGS = {"true": True, "false": False}
 
 
 class ConfigError(UsageError, ValueError):

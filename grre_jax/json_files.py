@@ -27,15 +27,12 @@ def read_object(path: Path) -> dict[str, Any]:
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(values, dict):
+            raise ValueError(f"expected a JSON object, got {type(values).__name__}")
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(
             f"{path}: cannot be read as JSON ({error}): restore the checkpoint's own file"
         ) from error
-    if not isinstance(values, dict):
-        found = type(values).__name__
-        raise DataError(
-            f"{path}: expected a JSON object, got {found}. Restore the checkpoint's own file"
-        )
     return values
 
 
@@ -55,14 +52,12 @@ def json_lines(lines: Iterable[bytes], name: str | Path) -> Iterator[tuple[str, 
         where = f"{name}, line {number}"
         try:
             value = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            if not isinstance(value, dict):
+                raise ValueError(f"it is a {type(value).__name__}")
         except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8 too
             raise DataError(
-                f"{where}: this is no JSON ({error}); write one JSON object a line"
+                f"{where}: this is no JSON object ({error}); write one a line"
             ) from error
-        if not isinstance(value, dict):
-            raise DataError(
-                f"{where}: a JSON object is needed, not a {type(value).__name__}; correct the line"
-            )
         yield where, value
 
 

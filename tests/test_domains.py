@@ -64,7 +64,7 @@ def test_values_that_are_refused(annotation, values):
     [
         (Count, "7", 7),
         (Share, "1", 1.0),
-        (bool, "NO", False),
+        (bool, "FALSE", False),
         (str, "none", "none"),
         (str | None, "None", None),
         (Words, "fast", "fast"),

@@ -112,7 +112,7 @@ def upward(graph):
 
 def test_imports_go_down_the_levels_and_never_in_a_circle():
     graph = import_graph()
-    assert len(graph) > 200
+    assert len(graph) > 150
     assert "grre_jax.training.build" in graph["grre_jax.training.policies"]
     assert upward(graph) == []
     graphlib.TopologicalSorter(graph).prepare()

@@ -28,7 +28,7 @@ def loaded(statement):
         (HELP.format("train"), HEAVY),
         (HELP.format("sample"), f"{HEAVY} numpy"),
         (
-            "import grre_jax.rollouts, grre_jax.rollouts.tools.show",
+            "import grre_jax.rollouts, grre_jax.rollouts.tools.inspection",
             "tensorflow_datasets grain tensorflow array_record rich jax",
         ),
         (

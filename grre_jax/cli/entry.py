@@ -12,18 +12,21 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import grre_jax
 from grre_jax.allocation import keep_freed_memory
 from grre_jax.cli import rollouts
-from grre_jax.cli.algorithms import algorithms
 from grre_jax.cli.arguments import Processes, add_command, call, configured
-from grre_jax.domains import Count
+from grre_jax.console import make_console
+from grre_jax.domains import Count, nearest
 from grre_jax.errors import DataError, UsageError, naming
-from grre_jax.generation.options import Options
+from grre_jax.sampling_params import SampleOptions
 from grre_jax.storage import files
 from grre_jax.storage.remote import is_url
+
+_LEGEND = """The second column is what each needs besides rewards: stored log-probs of the policy
+that sampled (old), of the proximal (prox) and the reference policy (ref), and so on.
+grre algorithms NAME: defaults, variants, data, paper, and what its numbers mean."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -118,18 +121,12 @@ def explain(config: str, words: list[str]) -> None:
     Args:
         config: a Python file with config() -> grre_jax.config.Config.
     """
-    from grre_jax.explain import command
+    from grre_jax.explain import run
 
-    command.run(configured(config, words))
+    run(configured(config, words))
 
 
-def compile_(
-    config: str,
-    words: list[str],
-    *,
-    topology: str | None = None,
-    program: Literal["step", "sampler"] | None = None,
-) -> int:
+def compile_(config: str, words: list[str], *, topology: str | None = None) -> int:
     """Show memory and collectives on a TPU slice, without one.
 
     Compiles the train step and the calls of the sampler, and prints memory, collectives and the
@@ -139,11 +136,10 @@ def compile_(
         config: a Python file with config() -> grre_jax.config.Config.
         topology: generation and sizes of a slice, v5e:16x16 or v5p:4x4x4; this machine's devices if
             not given.
-        program: only this one; both if not given.
     """
     from grre_jax.planner.compile import compile_run
 
-    reports = compile_run(configured(config, words), topology, program)
+    reports = compile_run(configured(config, words), topology)
     return 0 if all(report.fits for report in reports) else 1
 
 
@@ -176,14 +172,14 @@ def evaluate(folder: str, words: list[str], *, output: str = "", processes: Proc
     return processes.run(work)
 
 
-def sample(options: Options) -> int:
+def sample(options: SampleOptions) -> int:
     """Complete prompts with a model or with a run's last policy.
 
     Prompts go through the model's chat template if it has one.
     """
-    from grre_jax.generation import command
+    from grre_jax import generation
 
-    return command.run(options)
+    return generation.run(options)
 
 
 def report(folders: tuple[str, ...], *, output: str | None = None, groups: Count = 24) -> None:
@@ -191,20 +187,58 @@ def report(folders: tuple[str, ...], *, output: str | None = None, groups: Count
 
     Args:
         folders: run folders, or their URLs.
-        output: the folder for plots/, summary.json and report.html: the run's own for one run,
-            A-vs-B beside the first for several, if not given.
+        output: the folder for plots/, summary.json and report.html; the run's own if not given, for
+            one run.
         groups: the most groups of each run on the page, with their completions.
     """
     from grre_jax import reporting
     from grre_jax.training import mirror
 
-    urls = [folder for folder in folders if is_url(folder)]
-    if urls and len(folders) > 1 and not output:
-        raise UsageError(f"--output: expected a folder for several runs with {urls[0]}, got none")
     with contextlib.ExitStack() as stack:
         copies = {stack.enter_context(mirror.copied(folder)): folder for folder in folders}
-        stored = {copy: f"{folder}/rollouts" for copy, folder in copies.items() if folder in urls}
+        stored = {copy: f"{folder}/rollouts" for copy, folder in copies.items() if is_url(folder)}
         reporting.report([*copies], output, groups=groups, rollouts=stored)
+
+
+def algorithms(names: tuple[str, ...] = ()) -> None:
+    """List the objectives, or one with its defaults and paper.
+
+    Args:
+        names: details of these, with their numbers.
+    """
+    from grre_jax import objectives
+    from grre_jax.objectives.objective import hyperparameters
+    from grre_jax.objectives.table import NOTATION
+
+    rows = {row.name: row for row in objectives.algorithm_table()}
+    for name in names:
+        if name not in rows:
+            raise UsageError(f"there is no objective {name!r}{nearest(name, rows)}")
+    console = make_console()
+    meanings = hyperparameters()
+    named = [rows[name] for name in names]
+    for row in named:
+        defaults = (f"{n}={'(must be given)' if v is None else v}" for n, v in row.defaults.items())
+        console.print(row.name, style="bold")
+        lines = (
+            f"loss, or gradient g: {row.formula}",
+            f"defaults: {', '.join(defaults)}",
+            f"variants: {', '.join(row.variants)}",
+            f"needs: {', '.join(sorted({*row.requires, 'rewards'}))}",
+            f"paper: {row.paper}, {row.link}",
+        )
+        for line in lines:
+            console.print(f"  {line}", soft_wrap=True)
+    for name in dict.fromkeys(name for row in named for name in row.defaults if name in meanings):
+        line = f"{name} ({meanings[name].domain}): {meanings[name].meaning}"
+        console.print(line, soft_wrap=True)
+    if not names:
+        width = max(map(len, rows))
+        for row in rows.values():  # a line each at any width: for grep
+            needs = ", ".join(sorted(row.requires - {"rewards"})).replace("_logprobs", "") or "-"
+            console.print(f"{row.name:<{width}}  {needs:<14}  {row.formula}", soft_wrap=True)
+        console.print(f"\n{_LEGEND}", style="dim", highlight=False)
+    console.print(f"\n{NOTATION}", style="dim", highlight=False)
 
 
 def export(folder: str, output: str, *, step: int | None = None, adapter: bool = False) -> None:

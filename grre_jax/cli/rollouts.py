@@ -7,7 +7,6 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Literal
 
 from grre_jax.cli.arguments import add_command
-from grre_jax.console import progress_bar
 from grre_jax.domains import AboveZero, Positive
 from grre_jax.errors import UsageError
 
@@ -31,27 +30,23 @@ def info(folder: str) -> None:
     Args:
         folder: a rollout folder.
     """
-    from grre_jax.rollouts.tools import show
+    from grre_jax.rollouts.tools import inspection
 
-    show.info(folder)
+    inspection.info(folder)
 
 
-def show(
-    folder: str, *, count: Positive = 3, start: int = 0, width: Positive = 300, where: str = "True"
-) -> None:
+def show(folder: str, *, count: Positive = 3, width: Positive = 300, where: str = "True") -> None:
     """Print groups.
 
     Args:
         folder: a rollout folder.
         count: number of groups.
-        start: number of the first group; negative from the end.
         width: characters of a text before it is cut.
         where: only groups of which this Python expression holds, as of filter.
     """
-    from grre_jax.rollouts.tools.expression import predicate
-    from grre_jax.rollouts.tools.show import show
+    from grre_jax.rollouts.tools import copying, inspection
 
-    show(folder, count, start=start, keep=predicate(where), width=width)
+    inspection.show(folder, count, keep=copying.predicate(where), width=width)
 
 
 def verify(folder: str) -> int:
@@ -60,9 +55,9 @@ def verify(folder: str) -> int:
     Args:
         folder: a rollout folder.
     """
-    from grre_jax.rollouts.tools.verify import verify
+    from grre_jax.rollouts.tools import inspection
 
-    report = verify(folder)
+    report = inspection.verify(folder)
     for problem in report.problems:
         print(f"damaged: {problem}")
     print(
@@ -94,9 +89,8 @@ def filter_(folder: str, *, output: str, where: str) -> None:
             length_max < 512"; an unknown name lists the names.
     """
     from grre_jax.rollouts.tools import copying
-    from grre_jax.rollouts.tools.expression import predicate
 
-    _print_copy(copying.filter(folder, output, predicate(where), where))
+    _print_copy(copying.filter(folder, output, copying.predicate(where), where))
 
 
 def _print_copy(copy: RolloutReader) -> None:
@@ -104,20 +98,20 @@ def _print_copy(copy: RolloutReader) -> None:
 
 
 def export(folder: str, path: str) -> None:
-    """Write a folder as one JSONL or Parquet file.
+    """Write a folder as one file of JSON lines.
 
     Args:
         folder: a rollout folder.
-        path: the file to write; its ending, .jsonl or .parquet, is its format.
+        path: the file to write, which ends in .jsonl.
     """
-    from grre_jax.rollouts.tools.exchange import exporters
+    from grre_jax.rollouts.tools import exchange
 
-    groups = exporters.export(folder, path)
+    groups = exchange.export(folder, path)
     print(f"Wrote {groups:,} groups to {path}.")
 
 
 def import_(
-    kind: Literal["jsonl", "parquet", "datasets", "trl", "verl", "gsm8k-solutions"],
+    kind: Literal["jsonl", "parquet", "datasets", "trl", "verl"],
     path: str,
     folder: str,
     *,
@@ -132,7 +126,7 @@ def import_(
 
     jsonl, parquet: a group or a completion a row; datasets: the same, of a folder of
     datasets.save_to_disk or NAME:SPLIT on the Hub; trl: completions that its trainers logged; verl:
-    lines of its rollout_data_dir; gsm8k-solutions: GSM8K's example_model_solutions.jsonl.
+    lines of its rollout_data_dir.
 
     Args:
         kind: what the file is.
@@ -190,14 +184,13 @@ def rescore(
         compute_dtype: of the activations; the parameters' if not given.
         cluster: local, auto or HOST:PORT of a Ray cluster, each of whose tasks scores a data set.
     """
-    from grre_jax import ray_cluster, rollouts
-    from grre_jax.rollouts.tools.rescore import rescore
+    from grre_jax import ray_cluster
+    from grre_jax.rollouts.tools.rescoring import rescore
     from grre_jax.training.policies import find_scorer
 
-    total = len(rollouts.read(folder))
     load = (find_scorer, model, dtype, compute_dtype)
     scorer = find_scorer(model, dtype, compute_dtype)
-    with ray_cluster.connected(cluster) as ray, progress_bar(total, "groups") as done:
+    with ray_cluster.connected(cluster) as ray:
         rescore(
             folder,
             output,
@@ -205,11 +198,10 @@ def rescore(
             role=as_,
             temperature=temperature,
             replace=replace,
-            done=done,
             ray=ray,
             load=load,
         )
-    print(f"scored {total:,} groups under {model} as {as_} log-probs: {output}")
+    print(f"scored under {model} as {as_} log-probs: {output}")
 
 
 def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: str = "") -> None:
@@ -224,8 +216,8 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
         output: the new folder.
         cluster: local, auto or HOST:PORT of a Ray cluster, all processors of which judge.
     """
-    from grre_jax import ray_cluster, rollouts
-    from grre_jax.rollouts.tools.reverify import reverify
+    from grre_jax import ray_cluster
+    from grre_jax.rollouts.tools.rescoring import reverify
     from grre_jax.tasks.config import TaskConfig
     from grre_jax.tasks.pool import ClusterJudges, make_judge, start_judges
     from grre_jax.tasks.task import is_environment, reward_name
@@ -244,15 +236,13 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
         "options": {name: str(value) for name, value in fields.options.items()},
         "reward": reward_name(built),
     }
-    total = len(rollouts.read(folder))
-    with ray_cluster.connected(cluster) as ray, progress_bar(total, "groups") as done:
+    with ray_cluster.connected(cluster) as ray:
         if ray:
             count = int(ray.cluster_resources().get("CPU", 0)) or 1
             judges = start_judges(ray, fields, config.seed, count)
             judge = ClusterJudges(fields, config.seed, judges)
         else:
-            count = 1
             judge = make_judge(built, fields, config.seed)
         with contextlib.closing(judge):
-            changes = reverify(folder, output, judge, described, done=done, judges=count)
+            changes = reverify(folder, output, judge, described)
     print(f"{changes:,} rewards changed: {output}")

@@ -1,27 +1,47 @@
 """`grre compile`: memory, collectives and the compiler's cycles of a run's programs.
 
-The run's own train step and calls of the sampler (`training.actors.calls`) are compiled on
-abstract arrays: for a named TPU slice by the compiler in the package `libtpu`, which runs on any
-machine, or for the devices of this machine. Nothing is executed.
+The run's own train step and calls of the sampler (`training.actors.calls`) are lowered for arrays
+that are never allocated (`AbstractRun`), and compiled: for a named TPU slice by the compiler in the
+package `libtpu`, which runs on any machine, or for the devices of this machine. Nothing is
+executed.
 """
 
+from __future__ import annotations
+
 import dataclasses
-import importlib.util
 import os
 import re
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import Mesh
 
+from grre_jax import models, objectives, parallel
 from grre_jax.errors import DataError, UsageError
-from grre_jax.planner.abstract import AbstractRun, abstract_run
-from grre_jax.planner.counts import count
-from grre_jax.sampling.distributions.distribution import idle_scopes
+from grre_jax.models.transformer import Transformer
+from grre_jax.parallel import mesh as meshes
+from grre_jax.planner.counts import Counts, count
+from grre_jax.random_streams import Purpose, run_key
+from grre_jax.sampling import prompt_batch
+from grre_jax.sampling.decoding import engine
+from grre_jax.sampling.decoding.slots import KEY_WORDS, PromptSlots
+from grre_jax.sampling.decoding.state import Shape
+from grre_jax.sampling.decoding.weights import prepared
+from grre_jax.sampling.distributions.distribution import SamplingDistribution, idle_scopes
 from grre_jax.sampling.memory import USABLE, device_bytes
-from grre_jax.tasks.task import build, factory, is_environment
+from grre_jax.sampling_params import SamplingParams
+from grre_jax.tasks import task as task_table
+from grre_jax.training import build, state as training_state
 from grre_jax.training.actors import calls
 from grre_jax.training.actors.calls import Call, training_call
 from grre_jax.training.config.run import Config
+from grre_jax.training.data.pack import PackedBatch, pack
+from grre_jax.training.optimizer import make_optimizer
+from grre_jax.training.step import make_train_step
 
 # Of each TPU generation: GiB of memory, cycles a second, axes of a slice. Memory and axes are from
 # cloud.google.com/tpu/docs/v5e and its like; the clock is the peak there over the multiply-adds a
@@ -73,20 +93,15 @@ class Report:
         memory: bytes by the compiler's `memory_analysis`: "arguments" (parameters, optimizer state,
             batch), "outputs", "aliased" (outputs in the place of arguments), "temporaries"
             (gradients, activations, gathered weights), "code" and their "total"; empty if the
-            compiler ran out of memory, as the fields below.
-        cycles: by the compiler, without collectives and custom kernels; see `counts.Counts` for
-            this and the next fields.
-        collectives: {"count", "bytes"} of each kind.
-        unbounded_loops: loops whose trips cannot be read, counted once.
+            compiler ran out of memory, as `counts`.
+        counts: cycles by the compiler, collectives, and loops whose trips cannot be read.
     """
 
     program: str
     fits: bool
     message: str
     memory: dict[str, int] = dataclasses.field(default_factory=dict)
-    cycles: int = 0
-    collectives: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
-    unbounded_loops: list[str] = dataclasses.field(default_factory=list)
+    counts: Counts = dataclasses.field(default_factory=Counts)
 
 
 def tpu_slice(name: str) -> Target:
@@ -107,10 +122,6 @@ def tpu_slice(name: str) -> Target:
             f"--topology: expected one of {', '.join(CHIPS)} and a size for each axis of a slice,"
             f" such as v5e:16x16 or v5p:4x4x4, got {name!r}"
         )
-    if importlib.util.find_spec("libtpu") is None:
-        raise UsageError(
-            f"--topology {name}: the TPU compiler is not installed. Run pip install 'grre-jax[tpu]'"
-        )
     for variable, value in _ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     jax.config.update("jax_platforms", "cpu")
@@ -122,15 +133,9 @@ def tpu_slice(name: str) -> Target:
         options["chips_per_host_bounds"] = [*host, 1]
     try:
         found = topologies.get_topology_desc(platform="tpu", topology_name=name, **options)
-    except jax.errors.JaxRuntimeError as error:
+    except RuntimeError as error:  # JAX's too, and of a TPU compiler that is not installed
         raise UsageError(f"--topology {name}: {str(error).splitlines()[0]}") from error
     return Target(name, found.devices, gigabytes * 2**30 - RESERVED_BYTES, clock)
-
-
-def local() -> Target:
-    """Returns the devices of this machine."""
-    devices = jax.devices()
-    return Target(devices[0].platform, devices, device_bytes(), None)
 
 
 def dispatched(config: Config) -> dict[str, Call | None]:
@@ -140,42 +145,35 @@ def dispatched(config: Config) -> dict[str, Call | None]:
     return programs | ({"sampler": call} if call else {})
 
 
-def compile_run(
-    config: Config, topology: str | None = None, program: str | None = None
-) -> list[Report]:
-    """Compiles a run's programs, and prints what the compiler says of each.
+def compile_run(config: Config, topology: str | None = None) -> list[Report]:
+    """Compiles a run's programs, and prints what the compiler says of each. A sampler of
+    environments is left out.
 
     Args:
         config: the run.
         topology: name of a TPU slice, such as "v5e:16x16"; this machine's devices if None.
-        program: "step" or "sampler"; both if None.
 
     Returns:
         A report of each program.
 
     Raises:
-        UsageError: no TPU compiler, an unknown slice, a program that the run does not call, or a
-            field that cannot be used.
+        UsageError: no TPU compiler, an unknown slice, or a field that cannot be used.
     """
-    called = dispatched(config)
-    if program:
-        if program not in called:
-            names = ", ".join(called)
-            raise UsageError(
-                f"--program: expected one that this run calls ({names}), got {program}"
-            )
-        called = {program: called[program]}
-    if called.get("sampler") and _has_environments(config):
-        raise UsageError(
-            f"--program: expected step for task {config.task.name}, which has environments"
-        )
-    target = tpu_slice(topology) if topology else local()
+    if topology:
+        target = tpu_slice(topology)
+    else:
+        devices = jax.devices()
+        target = Target(devices[0].platform, devices, device_bytes(), None)
     run = abstract_run(config, target.devices)
     axes = " x ".join(f"{axis} {n}" for axis, n in run.mesh.shape.items())
     print(f"{config.name} on {target.name}: {len(target.devices)} devices, mesh {axes}")
     print(f"model of {run.model.num_parameters:,} parameters")
+    programs = dispatched(config)
+    if "sampler" in programs and _has_environments(config):
+        del programs["sampler"]
+        print(f"sampler: not compiled, as task {config.task.name} has environments")
     reports = []
-    for name, call in called.items():
+    for name, call in programs.items():
         report = _report(name, run, target, call)
         print("", *_lines(report, target), sep="\n")
         reports.append(report)
@@ -186,23 +184,22 @@ def _has_environments(config: Config) -> bool:
     """Returns False for a task whose module or data cannot be read here."""
     task = config.task
     try:
-        found = factory(task.name)
+        found = task_table.factory(task.name)
         if not isinstance(found, type):  # a function: only what it builds is of a class
-            found = build(task.name, seed=config.seed, **task.options)
+            found = task_table.build(task.name, seed=config.seed, **task.options)
     except (DataError, UsageError):
         return False
-    return is_environment(found)
-
-
-def _fitted(run: AbstractRun, target: Target, call: Call) -> Call:
-    """Returns a call with as many rows as fit the target's memory."""
-    capacity = USABLE * target.capacity if target.clock else None
-    rows = calls.fitting(run.config, call.settings, run.model, run.mesh, capacity)
-    return dataclasses.replace(call, rows=rows)
+    return task_table.is_environment(found)
 
 
 def _report(program: str, run: AbstractRun, target: Target, call: Call | None) -> Report:
-    lowered = run.lower_call(_fitted(run, target, call)) if call else run.lower_step()
+    if call:
+        # With as many rows as fit the target's memory.
+        capacity = USABLE * target.capacity if target.clock else None
+        rows = calls.fitting(run.config, call.settings, run.model, run.mesh, capacity)
+        lowered = run.lower_call(dataclasses.replace(call, rows=rows))
+    else:
+        lowered = run.lower_step()
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
@@ -218,19 +215,9 @@ def _report(program: str, run: AbstractRun, target: Target, call: Call | None) -
         "code": stats.generated_code_size_in_bytes,
     }
     memory["total"] = sum(memory.values()) - 2 * memory["aliased"]
+    fits = not target.capacity or memory["total"] <= target.capacity
     counts = count(compiled.as_text(), idle_scopes(call.settings) if call else ())
-    return Report(
-        program=program,
-        fits=not target.capacity or memory["total"] <= target.capacity,
-        message="",
-        memory=memory,
-        cycles=counts.cycles,
-        collectives={
-            kind: {"count": number, "bytes": counts.moved[kind]}
-            for kind, number in sorted(counts.collectives.items())
-        },
-        unbounded_loops=sorted(counts.unbounded),
-    )
+    return Report(program, fits, "", memory, counts)
 
 
 def _lines(report: Report, target: Target) -> list[str]:
@@ -242,16 +229,187 @@ def _lines(report: Report, target: Target) -> list[str]:
     usable = f" of {_bytes(target.capacity)}" if target.capacity else ""
     lines[0] += f", {sizes.pop('total')}{usable} a device"
     lines.append("  " + ", ".join(f"{name} {size}" for name, size in sizes.items()))
+    counts = report.counts
     if target.clock:
         lines.append(
-            f"  {report.cycles:,} cycles by the compiler, at least"
-            f" {report.cycles / target.clock:.3g} s: without collectives and custom kernels"
+            f"  {counts.cycles:,} cycles by the compiler, at least"
+            f" {counts.cycles / target.clock:.3g} s: without collectives and custom kernels"
         )
-    for kind, entry in report.collectives.items():
-        lines.append(f"  {kind}: {entry['count']:,}, {_bytes(entry['bytes'])} together")
-    lines += [f"  counted once: loop {name}" for name in report.unbounded_loops]
+    for kind, number in sorted(counts.collectives.items()):
+        lines.append(f"  {kind}: {number:,}, {_bytes(counts.moved[kind])} together")
+    lines += [f"  counted once: loop {name}" for name in sorted(counts.unbounded)]
     return lines
 
 
 def _bytes(size: int) -> str:
     return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:.2f} MiB"
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractRun:
+    """The shapes and layouts of a run's arrays.
+
+    Attributes:
+        config: the run.
+        mesh: devices, which need not exist.
+        graph: static half of the model.
+        state: shapes, dtypes and shardings of the train state.
+        batch: the same of one step's data.
+        objective: the loss.
+        model: shape of the model.
+        frozen: parameters that are not trained, as in `state`.
+    """
+
+    config: Config
+    mesh: Mesh
+    graph: Any
+    state: training_state.TrainState
+    batch: PackedBatch
+    objective: objectives.Objective
+    model: models.ModelConfig
+    frozen: Any
+
+    def lower_step(self) -> jax.stages.Lowered:
+        """Returns the train step, lowered for the mesh."""
+        settings = self.config.optimizer
+        optimizer = make_optimizer(settings)
+        balance = self.config.training.router_balance
+        step = make_train_step(self.graph, optimizer, settings.schedule(), self.mesh, balance)
+        reference = self.state.params if "ref_logprobs" in self.objective.requires else None
+        key = jax.eval_shape(lambda: run_key(self.config.seed, Purpose.SHAPE))
+        temperature = jax.ShapeDtypeStruct((), jnp.float32)
+        return step.lower(
+            self.state, self.batch, self.objective, temperature, key, reference, self.frozen
+        )
+
+    def lower_call(self, call: Call) -> jax.stages.Lowered:
+        """Returns a whole call of the sampler as one program, lowered for the mesh.
+
+        Prompts are sharded over data and fsdp, as in a run. A run splits the call into several
+        programs, of the same shapes except for the number of steps.
+        """
+        dtype, compute = build.dtypes(self.config.model)
+        shape = call.shape(parallel.row_devices(self.mesh), str(compute or dtype))
+        settings = call.settings
+        lead = (call.fills(shape), shape.shards, shape.prefill_batch)
+        shape = dataclasses.replace(shape, steps=call.waves(shape) * settings.max_new_tokens)
+        columns = prompt_batch.bucket(settings.max_new_tokens)
+        whole = meshes.replicated(self.mesh)
+        rows = meshes.rows(self.mesh, axis=1)
+        distribution = jax.eval_shape(lambda: SamplingDistribution.of(SamplingParams()))
+        run = partial(_whole_call, self.graph, shape, columns)
+        with meshes.use(self.mesh):
+            return jax.jit(run).lower(
+                training_state.full(self.state.params, self.frozen),
+                (
+                    _array((*lead, settings.max_prompt_tokens), jnp.int32, rows),
+                    _array(lead, jnp.int32, rows),
+                    _array((*lead, settings.group_size, KEY_WORDS), jnp.uint32, rows),
+                ),
+                jax.tree.map(lambda x: _array(x.shape, x.dtype, whole), distribution),
+                _array((prompt_batch.ENDS,), jnp.int32, whole),
+                _array((), jnp.int32, whole),
+            )
+
+
+def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
+    """Returns the arrays of a run on the given devices, without reading weights or data.
+
+    Raises:
+        UsageError: a field that cannot be used, naming it.
+        DataError: a config.json at model.path that cannot be read.
+    """
+    objective = build.build_objective(config)
+    try:
+        mesh = parallel.make_mesh(config.mesh, devices)
+        shape = build.batch_shape(config, mesh)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    model = abstract_model(config)
+    shape = build.with_routes(config, model.config, shape)
+    graph, params, frozen = training_state.split(model)
+    params = _placed(params, mesh)
+    frozen = _placed(frozen, mesh)
+    opt_state = _placed(jax.eval_shape(make_optimizer(config.optimizer).init, params), mesh)
+    whole = meshes.replicated(mesh)
+    rows = meshes.rows(mesh, axis=1)
+    own = config.samples and not config.data.mix
+    batch = pack(
+        [],
+        shape,
+        behavior_logprobs="old_logprobs" in objective.requires or own,
+        learner_version=0 if own else None,
+        expert="expert" in objective.requires,
+        components=objective.components,
+        turns="turns" in objective.requires,
+    )
+    batch = jax.tree.map(lambda x: _array(x.shape, x.dtype, rows if x.ndim >= 3 else whole), batch)
+    state = training_state.TrainState(params, opt_state, _array((), jnp.int32, whole))
+    return AbstractRun(config, mesh, graph, state, batch, objective, model.config, frozen)
+
+
+def abstract_model(config: Config) -> Transformer:
+    """Returns the policy with shapes for parameters: of the folder at model.path, of that at
+    model.shape if the former does not exist, or new.
+    """
+    source = config.model
+    path = source.path
+    if source.shape and not (path and Path(path).exists()):
+        path = source.shape
+    if not path:
+        tokenizer = build.build_tokenizer(config, config.task.build(config.seed))
+        return nnx.eval_shape(lambda: build.build_model(config, tokenizer))
+    shape = models.load_config(path)
+    dtype, compute = build.dtypes(source)
+    return nnx.eval_shape(
+        lambda: Transformer(
+            shape,
+            rngs=nnx.Rngs(params=jax.random.key(0)),
+            dtype=dtype,
+            compute_dtype=compute,
+            remat=source.remat,
+            lora=build.lora_config(source),
+        )
+    )
+
+
+def _placed(tree: Any, mesh: Mesh) -> Any:
+    """Returns shapes with the shardings that a run gives to arrays under these names."""
+    shardings = meshes.tree_shardings(tree, mesh)
+    return jax.tree.map(lambda x, sharding: _array(x.shape, x.dtype, sharding), tree, shardings)
+
+
+def _array(shape: tuple[int, ...], dtype: Any, sharding: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+
+def _whole_call(
+    graph: Any,
+    shape: Shape,
+    columns: int,
+    params: Any,
+    parts: Any,
+    distribution: SamplingDistribution,
+    eos: Any,
+    limit: Any,
+) -> Any:
+    """Fills the prompt slots and decodes until every completion has ended.
+
+    Args:
+        parts: prompts, their lengths and keys of every fill, [fills, shards, rows, ...].
+    """
+    weights = prepared(nnx.merge(graph, params))
+    state = engine.new_state(shape, weights, columns)
+    rotary = engine.prompt_rotary(weights.model.config, shape.prompt_tokens)
+    index = jnp.broadcast_to(jnp.arange(shape.prefill_batch, dtype=jnp.int32), parts[1].shape[1:])
+
+    def fill(state, part):
+        prompts, lengths, keys = part
+        zeros = jnp.zeros_like(lengths)
+        slots = PromptSlots(zeros, lengths, zeros + shape.samples, zeros, zeros, zeros, keys)
+        return engine.prefill(shape, weights, state, rotary, slots, prompts, index)
+
+    state, _ = jax.lax.scan(fill, state, parts)
+    begun = jnp.zeros(shape.shards, jnp.int32)
+    few = jnp.int32(0)
+    return engine.advance(shape, weights, state, distribution, eos, limit, begun, few, False)[1]

@@ -9,15 +9,11 @@ from grre_jax.reporting.figures import (
     run_colours as run_colours,
 )
 from grre_jax.reporting.intervals import wilson_interval as wilson_interval
-from grre_jax.reporting.loggers import (
-    RunLog as RunLog,
-    TensorBoardLogger as TensorBoardLogger,
-    WandbLogger as WandbLogger,
-    check_loggers as check_loggers,
-    open_log as open_log,
-)
 from grre_jax.reporting.metrics import (
     MetricsLog as MetricsLog,
+    RunLog as RunLog,
+    check_loggers as check_loggers,
+    open_log as open_log,
     read_metrics as read_metrics,
     series as series,
 )

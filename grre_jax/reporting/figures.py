@@ -17,10 +17,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6
 STYLE = ("default", str(Path(__file__).with_name("template") / "figures.mplstyle"))
 
 SMOOTHED_FROM = 30  # fewer points than this are joined, not smoothed
-NOTE = (
-    "Faint: every step. Line: local linear fit. Band: 95% interval. Dashed: greedy. ×: NaN or"
-    " infinite."
-)
+NOTE = "Faint: every step. Line: local linear fit. Band: 95% interval. Dashed: greedy."
 
 
 @dataclass(frozen=True)
@@ -40,41 +37,36 @@ class Panel:
         """Unit, meaning and advice of the scalar."""
         return described(self.kind, self.key)
 
-    def has_data(self, metrics: Metrics) -> bool:
-        """True if any row of the run has the scalar."""
-        return any(self.key in row for row in metrics.get(self.kind, ()))
 
-
-PANELS = (
-    Panel("train", "reward"),
-    Panel("eval", "accuracy"),
-    Panel("eval", "reward"),
-    Panel("eval", "kl_to_start"),
-    Panel("train", "entropy"),
-    Panel("train", "clip_fraction"),
-    Panel("train", "response_length"),
-    Panel("train", "effective_sample_size"),
-    Panel("train", "staleness"),
-    Panel("train", "kl_behavior_k3"),
-    Panel("train", "zero_variance_groups"),
-    Panel("train", "grad_norm"),
-    Panel("train", "loss"),
-    Panel("train", "verify_failures"),
-    Panel("warm_start", "loss"),
-)
+PANELS = {
+    "eval": ("accuracy", "reward", "kl_to_start"),
+    "train": (
+        "reward",
+        "entropy",
+        "clip_fraction",
+        "response_length",
+        "effective_sample_size",
+        "staleness",
+        "kl_behavior_k3",
+        "zero_variance_groups",
+        "grad_norm",
+        "loss",
+        "verify_failures",
+    ),
+    "warm_start": ("loss",),
+}
 
 
 def shown_panels(runs: Mapping[str, Metrics]) -> list[Panel]:
-    """Returns the panels of which any run has data: `PANELS`, then the reward's components."""
-    panels = list(PANELS)
-    held_out = [row for metrics in runs.values() for row in metrics.get("eval", ())]
-    if all(row.get("reward") == row.get("accuracy") for row in held_out):
-        panels.remove(Panel("eval", "reward"))
-    for kind in ("train", "eval"):
+    """Returns the panels of which any run has data: `PANELS`, and the reward's components."""
+    panels = []
+    for kind, keys in PANELS.items():
         rows = [row for metrics in runs.values() for row in metrics.get(kind, ())]
         names = dict.fromkeys(name for row in rows for name in row if name.startswith(COMPONENT))
-        panels += [Panel(kind, name) for name in names]
-    return [panel for panel in panels if any(map(panel.has_data, runs.values()))]
+        if kind == "eval" and all(row.get("reward") == row.get("accuracy") for row in rows):
+            keys = ("accuracy", "kl_to_start")
+        panels += [Panel(kind, key) for key in (*keys, *names) if any(key in row for row in rows)]
+    return panels
 
 
 def run_colours(names: Sequence[str]) -> dict[str, str]:
@@ -112,16 +104,13 @@ def _draw_panel(
     axis, runs: Mapping[str, Metrics], panel: Panel, colours: Mapping[str, str]
 ) -> None:
     """Draws one panel of all runs on a matplotlib axis."""
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
+    from matplotlib.ticker import MaxNLocator
 
     axis.set_title(panel.title, loc="left", fontsize=10.5, fontweight="bold")
     axis.set_title(panel.entry.unit, loc="right", fontsize=8)
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    if panel.entry.unit.startswith("share"):
-        axis.yaxis.set_major_formatter(PercentFormatter(1))
     for name, metrics in runs.items():
-        if panel.has_data(metrics):
-            _draw_run(axis, metrics[panel.kind], panel, colours[name])
+        _draw_run(axis, metrics.get(panel.kind, []), panel, colours[name])
 
 
 def _draw_run(axis, rows: list[Row], panel: Panel, colour: str) -> None:
@@ -130,9 +119,6 @@ def _draw_run(axis, rows: list[Row], panel: Panel, colour: str) -> None:
 
     steps, values = series(rows, panel.key)
     finite = np.isfinite(values)
-    if not finite.all():
-        crosses = steps[~finite]
-        axis.plot(crosses, 0 * crosses, "x", color=colour, transform=axis.get_xaxis_transform())
     at, low = series(rows, f"{panel.key}_low")
     _, high = series(rows, f"{panel.key}_high")
     if at.size:

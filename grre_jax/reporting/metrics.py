@@ -2,20 +2,24 @@
 
 A line is `{"step": int, "kind": "train" | "eval" | "warm_start", "time": unix seconds, "elapsed":
 seconds, <scalars>}`. NaN and the infinities, which JSON cannot write, are `null` in their place and
-named under `"not_finite"`.
+named under `"not_finite"`. The log on disk is the record; if enabled, TensorBoard event files and
+Weights & Biases are views of it.
 """
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from grre_jax.domains import Record
 from grre_jax.errors import DataError, UsageError, naming
 from grre_jax.storage import files
 
@@ -25,6 +29,8 @@ FILE_NAME = "metrics.jsonl"
 HEADER = ("step", "kind", "time", "elapsed", "not_finite")
 
 COMPONENT = "component_"  # first word of the scalar of a reward's component
+
+KINDS = ("train", "eval", "warm_start")  # of rows
 
 Row = dict[str, int | float | str]
 Metrics = dict[str, list[Row]]
@@ -78,9 +84,6 @@ class MetricsLog(contextlib.AbstractContextManager):
 
         Returns:
             The row as `read_metrics` will return it.
-
-        Raises:
-            ValueError: a scalar has the name of a header's field.
         """
         row: Row = {
             "step": int(step),
@@ -89,8 +92,6 @@ class MetricsLog(contextlib.AbstractContextManager):
             "elapsed": round(self._elapsed_before + time.monotonic() - self._opened, 3),
         }
         for name, value in scalars.items():
-            if name in HEADER:
-                raise ValueError(f"scalar {name!r}: expected another name than {HEADER}")
             row[name] = plain_number(value)
         # One write call of one whole line: after a kill at most the last line is torn.
         with naming(self.path):
@@ -227,3 +228,195 @@ def _decode(line: bytes) -> Row | None:
         return {"step": row["step"], "kind": row["kind"]} | row | missing
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
+
+
+@dataclasses.dataclass(frozen=True)
+class LoggingConfig(Record):
+    """Outputs of metrics besides metrics.jsonl and the report.
+
+    Args:
+        tensorboard: write TensorBoard event files.
+        wandb_project (any text): Weights & Biases project to log to; empty to log to none.
+    """
+
+    tensorboard: bool = True
+    wandb_project: str = ""
+
+
+class TensorBoardLogger:
+    """TensorBoard event files under `RUN/tensorboard`, with tags like `train/reward`.
+
+    Args:
+        run_folder: the run's folder. The first row opens a file there.
+    """
+
+    def __init__(self, run_folder: str | os.PathLike):
+        self._folder = Path(run_folder) / "tensorboard"
+        self._writer = None
+
+    def write(self, row: Row) -> None:
+        """Adds one event that contains all the row's scalars."""
+        # Imported here: tensorboardX imports torch if that is installed. Its SummaryWriter waits
+        # without end for its own thread, which ends on a full disk.
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2, summary_pb2
+
+        values = [
+            summary_pb2.Summary.Value(tag=tag, simple_value=value)
+            for tag, value in _scalars(row).items()
+        ]
+        summary = summary_pb2.Summary(value=values)
+        with naming(self._folder):
+            if self._writer is None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._writer = EventsWriter(str(self._folder / "events"))
+            event = event_pb2.Event(step=row["step"], wall_time=row["time"], summary=summary)
+            self._writer.write_event(event)
+
+    def complete(self) -> None:
+        """Writes the rows of a resumed run's log, in place of the earlier files."""
+        for path in self._folder.rglob("events.out.tfevents*"):
+            path.unlink()
+        kinds = read_metrics(self._folder.parent).values()
+        for row in sorted((row for rows in kinds for row in rows), key=lambda row: row["time"]):
+            self.write(row)
+
+    def close(self) -> None:
+        """Closes the file, which may fail."""
+        if self._writer is not None:
+            with naming(self._folder):
+                self._writer.close()
+
+
+class WandbLogger:
+    """A Weights & Biases run with names like `train/reward` over `train/step`.
+
+    A resumed run continues the same W&B run: the steps between the checkpoint and the kill are
+    there twice, with equal values. Team, tags and mode are W&B's own settings (WANDB_ENTITY,
+    WANDB_TAGS, WANDB_MODE).
+
+    Args:
+        run_folder: the run's folder.
+        project: W&B project.
+        config: shown as the run's configuration.
+        name: the run's name; the folder's if empty.
+    """
+
+    def __init__(
+        self,
+        run_folder: str | os.PathLike,
+        project: str,
+        config: Mapping[str, object] | None = None,
+        name: str = "",
+    ):
+        import wandb
+
+        folder = Path(run_folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        id_file = folder / "wandb_run_id"
+        run_id = id_file.read_text().strip() if id_file.exists() else uuid.uuid4().hex[:12]
+        self.run = wandb.init(
+            project=project,
+            name=name or folder.resolve().name,
+            id=run_id,
+            resume="allow",
+            config=json_safe(dict(config or {})),
+            dir=str(folder),
+        )
+        id_file.write_text(run_id + "\n")
+        for kind in KINDS:
+            # Each has its own x axis: W&B's internal step only grows, and evaluation shares its
+            # steps with training.
+            self.run.define_metric(f"{kind}/step")
+            self.run.define_metric(f"{kind}/*", step_metric=f"{kind}/step")
+
+    def write(self, row: Row) -> None:
+        """Logs the row's scalars over the step of their kind."""
+        self.run.log({f"{row['kind']}/step": row["step"]} | _scalars(row))
+
+    def close(self) -> None:
+        """Ends the W&B run and waits for its uploads."""
+        self.run.finish()
+
+
+class RunLog(contextlib.ExitStack):
+    """The log on disk and every view of it behind one `write`; a context manager, whose end closes
+    them all, even if one fails.
+
+    Args:
+        metrics: the log; None in the processes of a run that write none.
+        loggers: the views.
+    """
+
+    def __init__(
+        self,
+        metrics: MetricsLog | None = None,
+        loggers: Sequence[TensorBoardLogger | WandbLogger] = (),
+    ):
+        super().__init__()
+        self._metrics = metrics
+        self._loggers = loggers
+        for logger in loggers:
+            self.callback(logger.close)
+        if metrics:
+            self.callback(metrics.close)  # the last one is called first
+
+    def write(self, kind: str, step: int, scalars: Mapping[str, object]) -> Row | None:
+        """Writes one row everywhere, first to `metrics.jsonl`; see `MetricsLog.write`."""
+        row = self._metrics and self._metrics.write(kind, step, scalars)
+        for logger in self._loggers:
+            logger.write(row)
+        return row
+
+
+def check_loggers(logging: LoggingConfig) -> None:
+    """Imports the package of Weights & Biases if it is needed.
+
+    Raises:
+        UsageError: it is missing; names the field.
+    """
+    try:
+        if logging.wandb_project:
+            import wandb  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            "logging.wandb_project: needs the extra 'wandb': pip install 'grre-jax[wandb]'"
+        ) from None
+
+
+def open_log(
+    run_folder: str | os.PathLike,
+    logging: LoggingConfig,
+    *,
+    resume_steps: Mapping[str, int] | None = None,
+    config: Mapping[str, object] | None = None,
+    name: str = "",
+) -> RunLog:
+    """Opens the log that a run's scalars are written to.
+
+    Args:
+        run_folder: the run's folder.
+        logging: the loggers beside `metrics.jsonl`.
+        resume_steps: as in `MetricsLog`.
+        config: the run's configuration, shown by W&B.
+        name: of the run in W&B; the folder's if empty.
+
+    Raises:
+        UsageError, DataError: as `check_loggers` and `MetricsLog`.
+    """
+    check_loggers(logging)
+    views: list[TensorBoardLogger | WandbLogger] = []
+    if logging.wandb_project:  # first: its refusal leaves the run folder's log as it was
+        views.append(WandbLogger(run_folder, logging.wandb_project, config, name))
+    log = MetricsLog(run_folder, resume_steps)
+    if logging.tensorboard:
+        board = TensorBoardLogger(run_folder)
+        if resume_steps is not None:
+            board.complete()
+        views.append(board)
+    return RunLog(log, views)
+
+
+def _scalars(row: Row) -> dict[str, int | float]:
+    kind = row["kind"]
+    return {f"{kind}/{name}": value for name, value in row.items() if name not in HEADER}

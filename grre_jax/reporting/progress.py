@@ -112,15 +112,14 @@ def _readings(kind: str, scalars: Mapping[str, object]) -> str:
     )
 
 
-def print_header(summary: Mapping[str, object], title: str = "grre_jax", console=None) -> None:
+def print_header(summary: Mapping[str, object], console, title: str = "grre_jax") -> None:
     """Prints a run's header.
 
     Args:
         summary: field to value; None is left out.
+        console: the rich console.
         title: the heading.
-        console: the rich console; one on standard output by default.
     """
-    console = console if console is not None else make_console()
     rows = [[name, str(value)] for name, value in summary.items() if value is not None]
     console.print(title, style="bold")
     console.print(make_table([], rows))

@@ -5,6 +5,7 @@ figures.
 import base64
 import io
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,18 +13,35 @@ from typing import Any
 
 import numpy as np
 
-from grre_jax.console import make_console
-from grre_jax.errors import DataError
+from grre_jax.console import make_console, make_table
+from grre_jax.errors import DataError, UsageError
 from grre_jax.reporting.figures import overview_figure, shown_panels
-from grre_jax.reporting.metrics import FILE_NAME, json_safe, read_metrics
-from grre_jax.reporting.summary import print_columns, summarise, summary_cells, table_rows
-from grre_jax.rollouts.views import pieces
+from grre_jax.reporting.metric_names import described, written
+from grre_jax.reporting.metrics import (
+    FILE_NAME,
+    Metrics,
+    Row,
+    accuracy_known,
+    json_safe,
+    read_metrics,
+    series,
+)
+from grre_jax.rollouts.dataset import pieces
 from grre_jax.storage import files
 from grre_jax.storage.remote import is_url
 
 GROUPS = 24  # of a run on the page, unless another number is given
 DPI = 160  # pixels per inch of the overview, which is 12 inches wide
 PAGE_NAME = "report.html"
+LAST_TENTH = (
+    "effective_sample_size",
+    "entropy",
+    "clip_fraction",
+    "response_length",
+    "staleness",
+)
+SECONDS = "seconds_"  # first word of scalars of a train row that are seconds of work
+MEASURES = ("accuracy", "greedy_accuracy", "reward")
 
 
 def report(
@@ -39,8 +57,7 @@ def report(
 
     Args:
         run_folders: at least one; a folder given twice counts once.
-        output: folder of the report. By default one run's own; of several runs, `<a>-vs-<b>` beside
-            the first.
+        output: folder of the report; one run's own if None.
         rollouts: by run folder, the path or URL of its rollout folder if that is not `rollouts` in
             it.
         groups: how many of each run to put on the page, with their completions; 0 for none.
@@ -50,6 +67,7 @@ def report(
         The page's path.
 
     Raises:
+        UsageError: several runs without an output.
         DataError: a run's folder or its metrics are missing, broken or empty; names the folder.
     """
     console = console or make_console()
@@ -58,11 +76,9 @@ def report(
     # Each is named by its path below the folder that contains all of them.
     root = os.path.commonpath([folder.parent for folder in folders])
     names = [folder.relative_to(root).as_posix() for folder in folders]
-    target = folders[0]
-    if len(folders) > 1:
-        target = target.parent / "-vs-".join(names).replace("/", "-")[:200]
-    if output is not None:
-        target = Path(output)
+    if len(folders) > 1 and output is None:
+        raise UsageError("--output: expected a folder for the report of several runs, got none")
+    target = Path(output or folders[0])
     runs = [
         _read(name, folder, stored.get(folder, folder / "rollouts"), groups, console)
         for name, folder in zip(names, folders, strict=True)
@@ -116,6 +132,7 @@ def _write_page(path: Path, runs: Sequence[Mapping[str, Any]], picture: bytes) -
     )
     text = environment.get_template("report.html.jinja").render(
         runs=runs,
+        pieces=pieces,
         names=[run["name"] for run in runs],
         header=table_rows([run["header"] for run in runs]),
         summary=table_rows([summary_cells(run["summary"]) for run in runs]),
@@ -126,7 +143,9 @@ def _write_page(path: Path, runs: Sequence[Mapping[str, Any]], picture: bytes) -
 
 
 def _shown_groups(rollout_folder: str | os.PathLike, most: int) -> dict[str, Any] | None:
-    """Groups of a rollout folder at even distances, and their number; None for an empty folder."""
+    """Groups of a rollout folder at even distances, each with its completions' numbers, the best
+    first, and the number of all; None for an empty folder.
+    """
     from grre_jax import rollouts
 
     stored = is_url(rollout_folder) or Path(rollout_folder).is_dir()
@@ -135,26 +154,156 @@ def _shown_groups(rollout_folder: str | os.PathLike, most: int) -> dict[str, Any
     reader = rollouts.read(rollout_folder)
     if not len(reader):
         return None
-    count = min(most, len(reader))
-    chosen = np.linspace(0, len(reader) - 1, count).round().astype(int).tolist()
-    return {"groups": [_shown(reader[number]) for number in chosen], "total": len(reader)}
+    chosen = np.linspace(0, len(reader) - 1, min(most, len(reader))).round().astype(int)
+    groups = [reader[number] for number in chosen.tolist()]
+    orders = [np.argsort(-group.rewards, kind="stable").tolist() for group in groups]  # NaN last
+    return {"groups": list(zip(groups, orders, strict=True)), "total": len(reader)}
 
 
-def _shown(group) -> dict[str, Any]:
-    """A group with its completions, the best first."""
-    completions = [
-        {
-            "text": "\n".join(pieces(group, number)),
-            "reward": float(group.rewards[number]),
-            "tokens": int(group.lengths[number]),
-            "components": {name: row[number] for name, row in group.components.items()},
-        }
-        for number in np.argsort(-group.rewards, kind="stable").tolist()  # NaN last
-    ]
+def summarise(name: str, folder: str, metrics: Metrics) -> dict[str, Any]:
+    """Returns the summary of a run, as `summary.json` has it.
+
+    Args:
+        name: the name to show.
+        folder: the run's folder.
+        metrics: as `read_metrics` gives it.
+
+    Returns:
+        By name, None or empty if the run did not record it: every evaluation of the measures, with
+        its interval; means over the first tenth of the steps (reward_first) or the last; totals.
+    """
+    train = metrics.get("train", [])
+    held_out = metrics.get("eval", [])
+    works = {key for row in train for key in row if key.startswith(SECONDS)}
+    elapsed = [row.get("elapsed", 0.0) for rows in metrics.values() for row in rows]
     return {
-        "name": group.question_id or group.group_id,
-        "version": int(group.policy_version[0]),
-        "prompt": group.prompt,
-        "answer": group.answer,
-        "completions": completions,
+        "name": name,
+        "folder": folder,
+        "steps": max((row["step"] for row in train), default=0),
+        "accuracy": _evaluations(metrics, "accuracy"),
+        "greedy_accuracy": _evaluations(metrics, "greedy_accuracy"),
+        "evaluation_reward": _evaluations(metrics, "reward"),
+        "reward_first": _tenth(train, "reward", last=False),
+        "reward_last": _tenth(train, "reward"),
+        "kl_to_start": _last(held_out, "kl_to_start"),
+        **{name: _tenth(train, name) for name in LAST_TENTH},
+        "tokens": _total(train, "tokens"),
+        "wall_seconds": max(elapsed, default=0.0),
+        "seconds": {key.removeprefix(SECONDS): _total(train, key) for key in sorted(works)},
+        "verify_failures": _total(train, "verify_failures"),
+        "not_finite_steps": sum(None in json_safe(row).values() for row in train),
     }
+
+
+def table_rows(columns: Sequence[Mapping[str, str]]) -> list[tuple[str, list[str]]]:
+    """Returns each label with a cell per column; "–" for a column without the label."""
+    labels = dict.fromkeys(label for cells in columns for label in cells)
+    return [(label, [cells.get(label, "–") for cells in columns]) for label in labels]
+
+
+def print_columns(columns: Mapping[str, Mapping[str, str]], console) -> None:
+    """Prints columns of label to text side by side, each under its heading."""
+    rows = [[label, *cells] for label, cells in table_rows(list(columns.values()))]
+    console.print(make_table(["", *columns], rows))
+
+
+def summary_cells(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Returns a summary as label to text, without what the run did not record."""
+    cells = {}
+    for name in MEASURES:
+        evaluations = summary["evaluation_reward" if name == "reward" else name]
+        # Rewards of 0 and 1 are shown once, as accuracy.
+        if not evaluations or (name == "reward" and evaluations == summary["accuracy"]):
+            continue
+        best = max(evaluations, key=lambda evaluation: evaluation["value"])
+        for place, one in (("first", evaluations[0]), ("last", evaluations[-1]), ("best", best)):
+            label = f"{name.replace('_', ' ')}, {place}"
+            text = _cell(name, one["value"], one["low"], one["high"])
+            cells[label] = f"{text}, step {one['step']:,}"
+    cells |= _number_cells(summary)
+    total = sum(summary["seconds"].values()) or 1.0
+    for work, seconds in summary["seconds"].items():
+        cells[f"time, {work}"] = f"{seconds / total:.0%}"
+    return cells
+
+
+def print_evaluations(
+    rows: Mapping[str, tuple[int | None, Mapping[str, Any]]], console: Any
+) -> None:
+    """Prints the figures of each policy with their intervals, then what was left out and why.
+
+    Args:
+        rows: by the policy's name, its step (None without a run) and its figures.
+        console: a rich console.
+    """
+    columns = {}
+    for policy, (step, row) in rows.items():
+        cells = _number_cells(row)
+        for name in ("pass_at_k", "maj_at_k"):
+            for k, share in row.get(name, {}).items():
+                label = name.replace("_at_k", f"@{k}")
+                cells[label] = _cell("accuracy", share["value"], share["low"], share["high"])
+        columns[policy if step is None else f"{policy}, step {step:,}"] = cells
+    print_columns(columns, console)
+    reasons = [item for _, row in rows.values() for item in row["left_out"].items()]
+    for name, reason in dict.fromkeys(reasons):
+        console.print(f"{name.replace('_at_', '@')} is left out: {reason}")
+
+
+def _number_cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """The numbers of a row with their intervals, shares in percent."""
+    cells = {}
+    for name, value in row.items():
+        if isinstance(value, int | float) and not name.endswith(("_low", "_high")):
+            low = row.get(f"{name}_low", math.nan)
+            high = row.get(f"{name}_high", math.nan)
+            cells[name.replace("_", " ")] = _cell(name, value, low, high)
+    return cells
+
+
+def _cell(name: str, value: float, low: float, high: float) -> str:
+    """A value with its interval, if it has one."""
+    kind = "eval" if described("eval", name) else "train"
+    text = written(kind, name, value)
+    if math.isnan(low + high):
+        return text
+    return f"{text} ({written(kind, name, low)} to {written(kind, name, high)})"
+
+
+def _evaluations(metrics: Metrics, name: str) -> list[dict[str, Any]]:
+    """The finite values of every evaluation; none of an accuracy that some evaluations lack."""
+    rows = {row["step"]: row for row in metrics.get("eval", ()) if name in row}
+    if name != "reward" and not accuracy_known(metrics, name):
+        return []
+    return [
+        {
+            "step": step,
+            "value": row[name],
+            "low": row.get(f"{name}_low", math.nan),
+            "high": row.get(f"{name}_high", math.nan),
+        }
+        for step, row in sorted(rows.items())
+        if math.isfinite(row[name])
+    ]
+
+
+def _finite(rows: list[Row], name: str) -> np.ndarray:
+    values = series(rows, name)[1]
+    return values[np.isfinite(values)]
+
+
+def _tenth(rows: list[Row], name: str, last: bool = True) -> float | None:
+    """The mean of a scalar's finite values over the last, or first, tenth of them."""
+    values = _finite(rows, name)
+    count = max(1, len(values) // 10)
+    values = values[-count:] if last else values[:count]
+    return float(values.mean()) if values.size else None
+
+
+def _last(rows: list[Row], name: str) -> float | None:
+    return next(iter(_finite(rows, name)[::-1].tolist()), None)
+
+
+def _total(rows: list[Row], name: str) -> float | None:
+    total = float(_finite(rows, name).sum())
+    return int(total) if total.is_integer() else total

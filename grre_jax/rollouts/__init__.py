@@ -4,7 +4,7 @@
     rollouts.write(folder, groups, writer="sampler", policy_version=3, metadata={"task": "sums"})
     reader = rollouts.read(folder)
     order = rollouts.TrainingOrder([(reader, range(len(reader)))], seed=0, prompts_per_step=16)
-    for groups in order.batches(start=step): ...
+    for step in range(100): groups = order[step]
 
 TensorFlow Datasets, ArrayRecord and Grain are imported when the first record is written, read or
 shuffled; TensorFlow never is.
@@ -22,9 +22,11 @@ from grre_jax.rollouts.schema import (
     Group as Group,
     correctness as correctness,
 )
-from grre_jax.rollouts.tools.copying import filter as filter, merge as merge
-from grre_jax.rollouts.tools.exchange.exporters import export as export
-from grre_jax.rollouts.tools.exchange.importers import import_rows as import_rows
-from grre_jax.rollouts.tools.expression import predicate as predicate
-from grre_jax.rollouts.tools.verify import VerifyReport as VerifyReport, verify as verify
+from grre_jax.rollouts.tools.copying import (
+    filter as filter,
+    merge as merge,
+    predicate as predicate,
+)
+from grre_jax.rollouts.tools.exchange import export as export, import_rows as import_rows
+from grre_jax.rollouts.tools.inspection import VerifyReport as VerifyReport, verify as verify
 from grre_jax.rollouts.writer import write as write

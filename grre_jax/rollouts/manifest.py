@@ -19,7 +19,7 @@ from typing import Any
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import schema
-from grre_jax.storage.locks import lock
+from grre_jax.storage.files import lock
 
 FILENAME = "manifest.jsonl"
 MISSING = "the manifest lists this file but it is missing"
@@ -87,11 +87,6 @@ class Entry:
     metadata: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
     schema_version: str = schema.SCHEMA_VERSION
     failures: int = 0
-
-    @property
-    def bytes(self) -> int:
-        """Size of all its files."""
-        return sum(file["bytes"] for file in self.files.values())
 
     @property
     def data_file(self) -> str:

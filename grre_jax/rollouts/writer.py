@@ -27,7 +27,7 @@ import grre_jax
 from grre_jax.domains import AtLeastMinusOne, ConfigError, checked
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import encoding, manifest, schema
-from grre_jax.rollouts.storage import open_storage
+from grre_jax.rollouts.reader import open_storage
 from grre_jax.storage.files import sha256
 from grre_jax.storage.remote import as_os_error, is_url
 

@@ -2,7 +2,7 @@
 
     URL/checkpoints/8/...     files of a checkpoint, as Orbax wrote them
     URL/checkpoints/8.json    enters it: names that folder and its files
-    URL/rollouts/...          as `rollouts.storage` has it
+    URL/rollouts/...          as `rollouts.reader` has it
 
 A learner works in a local folder, which a thread copies to the store: data sets and the log first,
 then checkpoints, each with its entry last. A learner that is killed at any moment leaves a run that
@@ -25,8 +25,7 @@ from pathlib import Path
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
 from grre_jax.rollouts import manifest
-from grre_jax.storage.files import files_below
-from grre_jax.storage.locks import exclusive
+from grre_jax.storage.files import exclusive, files_below
 from grre_jax.storage.remote import Store, is_url, local_folder, temporary_folder
 from grre_jax.training.checkpoints.folder import listed
 

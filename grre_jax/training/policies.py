@@ -16,7 +16,7 @@ from grre_jax.models.checkpoints.huggingface import fingerprint
 from grre_jax.models.source import ModelSource
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.rollouts import Group
-from grre_jax.rollouts.tools.rescore import Scorer
+from grre_jax.rollouts.tools.rescoring import Scorer
 from grre_jax.training import build, mirror
 from grre_jax.training.checkpoints.folder import listed, read_params
 from grre_jax.training.completion_logprobs import score_groups

@@ -12,7 +12,7 @@ from grre_jax import random_streams
 from grre_jax.domains import ConfigError
 from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import read_object
-from grre_jax.storage import files, locks
+from grre_jax.storage import files
 from grre_jax.storage.remote import is_url
 from grre_jax.training.checkpoints.folder import listed
 from grre_jax.training.config.fields import fields
@@ -36,7 +36,7 @@ def locked(folder: Path) -> Iterator[None]:
         f"run folder {folder} is in use by another process: stop that one first, or choose another"
         " with --run-dir"
     )
-    with locks.exclusive(lock, refusal):
+    with files.exclusive(lock, refusal):
         yield
 
 

@@ -15,7 +15,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.rollouts import Group
-from grre_jax.rollouts.views import check_limits
+from grre_jax.rollouts.dataset import check_limits
 from grre_jax.tasks import Question
 from grre_jax.tasks.task import is_environment, questions
 from grre_jax.training import build, optimizer as training_optimizer, state as training_state

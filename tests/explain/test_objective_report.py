@@ -6,7 +6,7 @@ import pytest
 
 from grre_jax import objectives
 from grre_jax.config import Config, DataConfig
-from grre_jax.explain.objective_report import objective_report
+from grre_jax.explain import objective_report
 from grre_jax.training.data.plan import Regime
 
 from ..objectives.all_objectives import REQUIRED

@@ -9,14 +9,13 @@ import jax
 import numpy as np
 import pytest
 
-from grre_jax import models, rollouts, sampling
+from grre_jax import generation, models, rollouts, sampling
 from grre_jax.cli.entry import main
 from grre_jax.config import Config, ModelSource
-from grre_jax.generation import command, prompts
-from grre_jax.generation.command import LOGPROBS
-from grre_jax.generation.options import Options
+from grre_jax.generation import LOGPROBS
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.rollouts.tools.exchange.importers import import_rows
+from grre_jax.rollouts.tools.exchange import import_rows
+from grre_jax.sampling_params import SampleOptions
 from grre_jax.tasks import load_tokenizer
 from grre_jax.training import build
 from grre_jax.training.policies import find_scorer
@@ -36,7 +35,7 @@ def sample(capsys):
 
 def test_lines_hold_what_the_sampler_draws(digit_model, tmp_path, monkeypatch):
     """A prompt a call here. A file of lines is never overwritten."""
-    monkeypatch.setattr(command, "COMPLETIONS_PER_CALL", 4)
+    monkeypatch.setattr(generation, "COMPLETIONS_PER_CALL", 4)
     given = [json.dumps({"prompt": f"{i}+{i}>", "number": i}) for i in range(5)]
     (tmp_path / "p.jsonl").write_text("\n".join(given))
     settings = {"temperature": 0.9, "top_k": 12, "top_p": 0.95, "min_p": 0.8, "max_new_tokens": 20}
@@ -52,7 +51,7 @@ def test_lines_hold_what_the_sampler_draws(digit_model, tmp_path, monkeypatch):
     reasons = set()
     for i, line in enumerate(map(json.loads, out.read_text().splitlines())):
         assert line.items() >= ({"number": i, "position": i} | settings).items()
-        assert prompts.WRITTEN_FIELDS == line.keys() - {"prompt", "number"}
+        assert generation.WRITTEN_FIELDS == line.keys() - {"prompt", "number"}
         place = {"positions": np.array([i])} | options
         found = jax.device_get(sampling.sample(model, [line["prompt_tokens"]], params, **place))
         for k, completion in enumerate(line["completions"]):
@@ -93,7 +92,7 @@ def test_ids_that_the_tokenizer_lacks_are_never_drawn(chat_model, tmp_path):
     folder = models.save(model, tmp_path / "padded", tokenizer_from=chat_model)
     config = Config(name="padded", model=ModelSource(path=str(folder)))
     built = build.build_model(config, load_tokenizer(folder))
-    sampled = prompts.find(Options(str(folder), ("a",))).model
+    sampled = generation.find(SampleOptions(str(folder), ("a",))).model
     assert built.num_ids == sampled.num_ids == 259
     assert find_scorer(str(folder)).vocab_size == 259
 
@@ -116,8 +115,8 @@ def test_rollouts_take_a_line_with_rewards(sample, digit_model, tmp_path):
 
 def test_dtypes_of_parameters_and_activations(digit_model):
     """Of a folder; a run: cli/test_entry."""
-    options = Options(str(digit_model), ("3",), dtype="bfloat16", compute_dtype="float32")
-    model = prompts.find(options).model
+    options = SampleOptions(str(digit_model), ("3",), dtype="bfloat16", compute_dtype="float32")
+    model = generation.find(options).model
     assert {str(value.dtype) for value in models.parameters(model).values()} == {"bfloat16"}
     assert str(model.embed_tokens(np.ones((1, 2), int)).dtype) == "float32"
 

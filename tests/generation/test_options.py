@@ -4,13 +4,13 @@ import pytest
 
 from grre_jax.cli.entry import main
 from grre_jax.domains import ConfigError
-from grre_jax.generation.options import Options
+from grre_jax.sampling_params import SampleOptions
 
 
 @pytest.mark.parametrize("fields", [{"prompt": ()}, {"prompt": ("hi",), "input": "x.jsonl"}])
 def test_either_prompts_or_a_file_of_them_are_given(fields):
     with pytest.raises(ConfigError) as caught:
-        Options(model="m", **fields)
+        SampleOptions(model="m", **fields)
     assert caught.value.field == "prompt"
 
 

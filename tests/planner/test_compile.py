@@ -22,7 +22,7 @@ from grre_jax.config import (
 )
 from grre_jax.errors import UsageError
 from grre_jax.parallel.mesh import MeshConfig
-from grre_jax.planner import abstract, compile
+from grre_jax.planner import compile
 from grre_jax.training import build
 from grre_jax.training.config.overrides import override
 from grre_jax.training.data.pack import BatchShape
@@ -74,9 +74,10 @@ def test_a_slice_of_tpus():
     reports = compile.compile_run(SMALL, "v5e:2x2")
     assert [report.program for report in reports] == ["step", "sampler"]
     for report in reports:
-        assert report.fits and 0 < report.memory["total"] < 63 * 2**28 and report.cycles > 0
-        assert all(entry["bytes"] > 0 for entry in report.collectives.values())
-        assert not report.unbounded_loops
+        assert report.fits and 0 < report.memory["total"] < 63 * 2**28 and report.counts.cycles > 0
+        counts = report.counts
+        assert all(counts.moved[kind] > 0 for kind in counts.collectives)
+        assert not counts.unbounded
 
 
 def test_one_layer_of_the_embedded_default_on_this_machine(default, capsys):
@@ -85,7 +86,7 @@ def test_one_layer_of_the_embedded_default_on_this_machine(default, capsys):
     said = capsys.readouterr().out
     assert "54,528 parameters" in said and "step: fits" in said and "sampler: fits" in said
     for program in (step, sampler):
-        assert program.fits and program.collectives == {}
+        assert program.fits and program.counts.collectives == {}
         memory = program.memory
         parts = ("arguments", "outputs", "temporaries", "code")
         assert memory["total"] == sum(memory[part] for part in parts) - memory["aliased"]
@@ -97,7 +98,7 @@ def test_one_layer_of_the_embedded_default_on_this_machine(default, capsys):
 
 def test_a_program_that_does_not_fit(default, monkeypatch, capsys):
     monkeypatch.setattr(compile, "device_bytes", lambda: 2**20)
-    assert entry.main(["compile", default, *ONE, "--program", "step"]) == 1
+    assert entry.main(["compile", default, *ONE]) == 1
     assert "DOES NOT FIT" in capsys.readouterr().out
 
 
@@ -115,7 +116,7 @@ def test_a_program_that_the_compiler_finds_no_memory_for():
 def test_a_shape_needs_no_weights_and_does_not_train():
     source = dataclasses.replace(SMALL.model, path="models/absent", shape=str(SHAPE))
     config = dataclasses.replace(SMALL, model=source, task=TaskConfig("no_such_task"))
-    assert abstract.abstract_model(config).config.num_parameters == 494_032_768
+    assert compile.abstract_model(config).config.num_parameters == 494_032_768
     source = dataclasses.replace(SMALL.model, shape=str(SHAPE))
     with pytest.raises(UsageError, match=r"model\.shape"):
         build.build(dataclasses.replace(SMALL, model=source))
@@ -135,4 +136,4 @@ def test_the_pod_configurations_fill_their_chips(path):
     shape = BatchShape.of_run(*sizes, training.pack_length, training.packs_per_microbatch, devices)
     # Every row of every micro-batch holds something when all completions reach their limit.
     assert shape.rows * shape.micro_batches == 96 * 8 // ((shape.pack_length - 256) // 1024)
-    assert abstract.abstract_model(config).config.num_parameters > 1e9
+    assert compile.abstract_model(config).config.num_parameters > 1e9

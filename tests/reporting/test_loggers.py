@@ -3,7 +3,7 @@ import sys
 from unittest import mock
 
 from grre_jax.reporting import open_log
-from grre_jax.reporting.config import LoggingConfig
+from grre_jax.reporting.metrics import LoggingConfig
 
 
 def shown(folder):

@@ -38,10 +38,9 @@ def test_nan_and_infinity_are_valid_json_and_come_back(tmp_path, file):
     assert "not_finite" not in back
 
 
-@pytest.mark.parametrize(("name", "value"), [("reward", np.zeros(2)), ("step", 3)])
-def test_what_is_not_one_number_is_refused(tmp_path, file, name, value):
+def test_what_is_not_one_number_is_refused(tmp_path, file):
     with MetricsLog(tmp_path) as log, pytest.raises((TypeError, ValueError)):
-        log.write("train", 1, {name: value})
+        log.write("train", 1, {"reward": np.zeros(2)})
     assert file.read_text() == ""
 
 

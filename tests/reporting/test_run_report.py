@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from grre_jax import rollouts
-from grre_jax.errors import DataError
+from grre_jax.errors import DataError, UsageError
 from grre_jax.reporting import report
 from grre_jax.rollouts import Group
 
@@ -84,13 +84,13 @@ def test_completions_have_their_numbers_and_are_text(page):
     assert '<div class="card best">\n<p class="facts"><span>reward <b>1</b></span>' in source
 
 
-def test_several_runs_are_beside_the_first(make_run, console, tmp_path):
+def test_several_runs_are_in_a_folder_of_their_own(make_run, console, tmp_path):
     """Rollouts that cannot be read cost the completions alone."""
     a, b = (make_run(f"x/{name}/run", steps=4, every=2) for name in ("lr1", "lr2"))
     (tmp_path / "stored").mkdir()
     (tmp_path / "stored" / "manifest.jsonl").write_text("damaged\n")
-    path = report([a, b], rollouts={a: tmp_path / "stored"}, console=console)
-    assert path.parent == a.parent / "lr1-run-vs-lr2-run"
+    path = report([a, b], tmp_path / "both", rollouts={a: tmp_path / "stored"}, console=console)
+    assert path.parent == tmp_path / "both"
     assert not (a / "summary.json").exists()
     runs = json.loads((path.parent / "summary.json").read_text())["runs"]
     assert [summary["name"] for summary in runs] == ["lr1/run", "lr2/run"]
@@ -105,7 +105,9 @@ def test_invalid_requests_write_nothing(make_run, console, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     for named, folder in (("gone", tmp_path / "gone"), ("provenance.json", b)):
         with pytest.raises(DataError, match=named):
-            report([a, folder], console=console)
+            report([a, folder], tmp_path / "both", console=console)
+    with pytest.raises(UsageError, match="output"):
+        report([a, b], console=console)
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from grre_jax.reporting.metrics import json_safe, read_metrics
-from grre_jax.reporting.summary import summarise, summary_cells
+from grre_jax.reporting.run_report import summarise, summary_cells
 
 
 def test_readings_of_a_run(make_run):

@@ -6,7 +6,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
-from grre_jax.rollouts.views import check_limits, read_tokenised, tokenised
+from grre_jax.rollouts.dataset import check_limits, read_tokenised, tokenised
 from grre_jax.tasks import CharTokenizer
 
 from ..groups import packed_group, text_group

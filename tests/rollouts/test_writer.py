@@ -31,7 +31,8 @@ def test_what_is_sealed_says_where_it_comes_from(folder):
     entry = reader.datasets[1]
     assert entry.name == "sampler-v000001-p00000004"
     assert (entry.groups, entry.completions, entry.positions) == (4, 16, ((4, 4),))
-    assert entry.bytes == sum(path.stat().st_size for path in (folder / entry.name).iterdir())
+    sizes = {path.name: path.stat().st_size for path in (folder / entry.name).iterdir()}
+    assert {name: file["bytes"] for name, file in entry.files.items()} == sizes
     groups = [reader[i] for i in range(4, 8)]
     assert entry.tokens == sum(len(group.tokens) for group in groups)
     assert entry.reward_mean == pytest.approx(np.mean([group.rewards for group in groups]))

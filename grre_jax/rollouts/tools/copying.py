@@ -1,5 +1,5 @@
 """Copies of groups from rollout folders into a new one: all of them (`merge`), a selection
-(`filter`), or changed ones (`derive`).
+(`filter`, by Python expressions: `predicate`), or changed ones (`derive`).
 
 The provenance of data sets is copied too: the writer, the policy version and the metadata of a
 copy are its source's, and `history` gets an entry for the copy. Groups are read and written one at
@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from grre_jax.console import progress_bar
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import manifest, reader, writer
 from grre_jax.rollouts.encoding import encode
+from grre_jax.rollouts.reader import open_storage
 from grre_jax.rollouts.schema import Group
-from grre_jax.rollouts.storage import open_storage
 
 # The most that an interrupted `derive` does again.
 GROUPS_PER_DATASET = 4096
@@ -98,6 +101,55 @@ def filter(
     """
     step = {"operation": "filter", "kept": described}
     return _copied([folder], into, step, keep)
+
+
+def values(group: Group) -> dict[str, Any]:
+    """Returns the names of an expression with their values for a group: its fields, and these."""
+    rewards = group.judged_rewards if group.judged.any() else np.array([np.nan])
+    correct = group.correct if group.judged.any() else None
+    return vars(group) | {
+        "has_reward_variance": group.has_reward_variance,
+        "reward_mean": float(rewards.mean(dtype=np.float64)),
+        "accuracy": np.nan if correct is None else float(correct[group.judged].mean()),
+        "length_max": int(group.lengths.max()),
+    }
+
+
+def predicate(text: str) -> Callable[[Group], bool]:
+    """Returns the function that evaluates an expression for a group.
+
+    Args:
+        text: a Python expression of the names of `values`; it is run as it stands.
+
+    Raises:
+        UsageError: it is not an expression. The function raises it for an expression that fails,
+            as with a name that `values` does not have; the message names expression and group.
+
+    Examples:
+        >>> from grre_jax import rollouts
+        >>> group = rollouts.Group(group_id="a", prompt="1+1=", texts=["2", "3"], rewards=[1, 0])
+        >>> keep = rollouts.predicate("reward_mean > 0.2 and len(texts) == 2")
+        >>> keep(group)
+        True
+    """
+    try:
+        code = compile(text.strip(), "<expression>", "eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(
+            f"--where: expected a Python expression, got {text!r}: {error}."
+        ) from error
+
+    def holds(group: Group) -> bool:
+        names = values(group)
+        try:
+            return bool(eval(code, dict(names)))  # a copy, to which eval adds builtins
+        except Exception as error:
+            raise UsageError(
+                f"--where: {text!r} fails for group {group.group_id!r}: {error}. Its names are"
+                f" {', '.join(names)}."
+            ) from error
+
+    return holds
 
 
 def _copied(
@@ -190,5 +242,12 @@ def derive(
             )
     left = pieces[len(sealed) :]
     changes = each(changed, [numbers for _, numbers in left])
-    for (copy, _), groups in zip(left, changes, strict=True):
-        writer.write_all(output, [writer.DataSet(groups=groups, **copy)])
+    with progress_bar(sum(len(numbers) for _, numbers in left), "groups") as done:
+
+        def counted(groups: Iterable[Group]) -> Iterator[Group]:
+            for group in groups:
+                yield group
+                done()
+
+        for (copy, _), groups in zip(left, changes, strict=True):
+            writer.write_all(output, [writer.DataSet(groups=counted(groups), **copy)])

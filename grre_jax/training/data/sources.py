@@ -20,7 +20,7 @@ from grre_jax.json_files import read_object, require
 from grre_jax.objectives import Objective
 from grre_jax.parallel import processes
 from grre_jax.rollouts import Group
-from grre_jax.rollouts.views import check_limits, read_tokenised, within_limits
+from grre_jax.rollouts.dataset import check_limits, read_tokenised, within_limits
 from grre_jax.storage.files import replace
 from grre_jax.tasks import Task, Tokenizer
 from grre_jax.training import build

@@ -10,7 +10,7 @@ from grre_jax.console import make_console
 from grre_jax.errors import UsageError
 from grre_jax.models.source import ModelSource
 from grre_jax.parallel import processes
-from grre_jax.reporting.summary import print_evaluations
+from grre_jax.reporting.run_report import print_evaluations
 from grre_jax.sampling.config import SamplingConfig
 from grre_jax.sampling_params import SamplingParams
 from grre_jax.storage.files import replace

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from grre_jax.errors import UsageError
-from grre_jax.rollouts.tools import expression
+from grre_jax.rollouts.tools import copying
 
 
 @pytest.mark.parametrize(
@@ -15,12 +15,12 @@ from grre_jax.rollouts.tools import expression
     ],
 )
 def test_expressions(make_group, text, expected):
-    assert expression.predicate(text)(make_group(4, rewards=[0, 0, 1, 1])) is expected
+    assert copying.predicate(text)(make_group(4, rewards=[0, 0, 1, 1])) is expected
 
 
 def test_accuracy_is_that_of_correctness_not_of_rewards(make_group):
     for components, accuracy in (({"correct": [0, 1, 1, 1]}, 0.75), ({}, math.nan)):
-        names = expression.values(make_group(4, rewards=[-1, -1, 2, 2], components=components))
+        names = copying.values(make_group(4, rewards=[-1, -1, 2, 2], components=components))
         assert names["accuracy"] == pytest.approx(accuracy, nan_ok=True)
 
 
@@ -28,6 +28,6 @@ def test_what_is_no_expression_is_refused_before_any_group_is_read_and_what_fail
     make_group,
 ):
     with pytest.raises(UsageError):
-        expression.predicate("prompt := 3")
+        copying.predicate("prompt := 3")
     with pytest.raises(UsageError, match="'g0'.*'reward'"):
-        expression.predicate("reward > 1")(make_group(0))
+        copying.predicate("reward > 1")(make_group(0))

@@ -7,8 +7,8 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
-from grre_jax.rollouts.tools import rescore as module
-from grre_jax.rollouts.tools.rescore import Scorer, rescore
+from grre_jax.rollouts.tools import rescoring as module
+from grre_jax.rollouts.tools.rescoring import Scorer, rescore
 from grre_jax.tasks import CharTokenizer
 
 from ...groups import packed_group, text_group

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from grre_jax import rollouts
-from grre_jax.rollouts.tools import reverify as module
-from grre_jax.rollouts.tools.reverify import reverify
+from grre_jax.rollouts.tools import rescoring as module
+from grre_jax.rollouts.tools.rescoring import reverify
 from grre_jax.tasks import Verdict
 from grre_jax.tasks.judging import InProcess
 
@@ -66,7 +66,7 @@ def test_rewards_change_and_nothing_else(folder, tmp_path, monkeypatch):
 
 
 def test_failures_of_the_verifier_before_go(folder, tmp_path):
-    reverify(folder, tmp_path / "one", InProcess(Length()), {})
-    reverify(tmp_path / "one", tmp_path / "two", InProcess(Pays()), {})
+    reverify(folder, tmp_path / "one", InProcess(Length()), {"reward": "new 2"})
+    reverify(tmp_path / "one", tmp_path / "two", InProcess(Pays()), {"reward": "new 3"})
     first, *_ = rollouts.read(tmp_path / "two")
     assert first.rewards.tolist() == [1, 1, 1] and "verify_failures" not in first.extra

@@ -1,6 +1,9 @@
 import dataclasses
+import json
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from grre_jax import rollouts
@@ -30,6 +33,19 @@ def odd_groups(make_group):
     ]
 
 
+def as_parquet(path):
+    """Writes the rows of an export as earlier versions exported Parquet."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        row |= {name: json.dumps(row[name]) for name in ("extra", "data_set")}
+    components = pyarrow.array(
+        [list(row.pop("components").items()) for row in rows],
+        pyarrow.map_(pyarrow.string(), pyarrow.list_(pyarrow.float32())),
+    )
+    table = pyarrow.Table.from_pylist(rows).append_column("components", components)
+    pyarrow.parquet.write_table(table, path.with_suffix(".parquet"))
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_an_export_imports_as_what_it_was_bit_for_bit(tmp_path, make_group, kind):
     groups = odd_groups(make_group)
@@ -38,7 +54,9 @@ def test_an_export_imports_as_what_it_was_bit_for_bit(tmp_path, make_group, kind
     metadata = {"contains": ["gsm8k/test"], "tokenizer": "abc"}
     rollouts.write(tmp_path / "r", groups[:5], writer="a", metadata=metadata)
     rollouts.write(tmp_path / "r", groups[5:], writer="b")
-    assert rollouts.export(tmp_path / "r", tmp_path / f"e.{kind}") == len(groups)
+    assert rollouts.export(tmp_path / "r", tmp_path / "e.jsonl") == len(groups)
+    if kind == "parquet":
+        as_parquet(tmp_path / "e.jsonl")
     rollouts.import_rows(kind, tmp_path / f"e.{kind}", tmp_path / "i")
     before, after = rollouts.read(tmp_path / "r"), rollouts.read(tmp_path / "i")
     assert list(map(encoding.encode, after)) == list(map(encoding.encode, groups))

@@ -1,10 +1,12 @@
 import json
+import runpy
+import sys
+from pathlib import Path
 
 import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts.tools.exchange import sources
 
 LINE = {
     "prompt": "2+2=",
@@ -74,13 +76,19 @@ def test_lines_of_verl(tmp_path):
     assert second.extra == {"step": 3, "completions": [{"acc": 0}, {"acc": 1}]}
 
 
-def test_gsm8k_solutions(tmp_path):
-    solution = {"question": "How many?", "ground_truth": "It is 2.\nA: 1,234"}
-    for model in sources.GSM8K_MODELS:
+def test_gsm8k_solutions(tmp_path, monkeypatch):
+    script = Path(__file__).parents[4] / "scripts" / "gsm8k_solutions.py"
+    models = runpy.run_path(str(script))["MODELS"]
+    solution = {"question": "How many?", "ground_truth": "It is 2.\nA: 1,234", "id": 3}
+    for model in models:
         solution[model] = {"is_correct": "verification" in model, "solution": "A: 7"}
     path = write_lines(tmp_path / "s.jsonl", solution)
-    rollouts.import_rows("gsm8k-solutions", path, tmp_path / "r")
+    monkeypatch.setattr(sys, "argv", ["script", str(path), str(tmp_path / "rows.jsonl")])
+    runpy.run_path(str(script), run_name="__main__")
+    how = {"task": "gsm8k", "contains": ("gsm8k/test",)}
+    rollouts.import_rows("jsonl", tmp_path / "rows.jsonl", tmp_path / "r", **how)
     (group,) = reader = rollouts.read(tmp_path / "r")
     assert (group.prompt, group.answer, group.task) == ("How many?", "1234", "gsm8k")
-    assert group.question_id == "gsm8k/test/0" and group.sources == list(sources.GSM8K_MODELS)
+    assert group.question_id == "gsm8k/test/0" and group.sources == list(models)
     assert group.rewards.tolist() == [0, 1, 0, 1] and reader.contains == {"gsm8k/test"}
+    assert group.extra == {"ground_truth": solution["ground_truth"], "id": 3}

@@ -10,7 +10,7 @@ import pytest
 
 from grre_jax import tasks
 from grre_jax.errors import DataError
-from grre_jax.rollouts import views
+from grre_jax.rollouts import dataset
 
 from .... import byte_tokenizers
 from . import importing
@@ -137,12 +137,12 @@ def test_system_prompts_and_tools_are_rendered(tmp_path, load):
 
 def test_a_text_keeps_its_own_end_token_and_marks_are_refused(tmp_path, tokenizer):
     _, reader = imported(tmp_path, row_of(f"a{END}"))
-    group = views.read_tokenised(reader, 0, tokenizer)
+    group = dataset.read_tokenised(reader, 0, tokenizer)
     assert pieces(tokenizer, group) == [(f"a{END}", 1)]
     for row in (row_of(f"a{END}\nb"), row_of("a", prompt=ASKS)):
         _, reader = imported(tmp_path, row)
         with pytest.raises(DataError, match="group a:1"):
-            views.read_tokenised(reader, 0, tokenizer)
+            dataset.read_tokenised(reader, 0, tokenizer)
 
 
 def test_a_conversation_is_a_completion_from_the_assistants_first_message_on(tmp_path, tokenizer):

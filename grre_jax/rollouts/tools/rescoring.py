@@ -1,5 +1,6 @@
-"""Stores the log-probs of stored completions that a `Scorer` computes under a checkpoint, for data
-that has none or for a reference or proximal policy.
+"""Stored completions with other log-probs or rewards: `rescore` has a `Scorer` compute log-probs
+under a checkpoint, for data that has none or for a reference or proximal policy, and `reverify` has
+another verifier judge.
 """
 
 import dataclasses
@@ -16,13 +17,14 @@ from jaxtyping import Float
 from grre_jax import ray_cluster, rollouts
 from grre_jax.errors import DataError
 from grre_jax.rollouts import Group, RolloutReader
+from grre_jax.rollouts.dataset import read_tokenised
 from grre_jax.rollouts.schema import STORED_FIELDS
 from grre_jax.rollouts.tools.copying import derive
-from grre_jax.rollouts.views import read_tokenised
-from grre_jax.tasks import Tokenizer
+from grre_jax.tasks import Question, Tokenizer
+from grre_jax.tasks.judging import FAILED_REWARD, FIELD, REASONS, InProcess, Judged
 
 FIELDS = {"behavior": "behavior_logprobs"} | STORED_FIELDS
-GROUPS_AT_ONCE = 64  # packed together: enough to fill rows well
+GROUPS_AT_ONCE = 64  # packed or judged together: enough to fill rows and processes well
 
 Score = Callable[[Sequence[Group], float], Sequence[Float[np.ndarray, " tokens"]]]
 
@@ -56,7 +58,6 @@ def rescore(
     role: str = "behavior",
     temperature: float | None = None,
     replace: bool = False,
-    done: Callable[[int], None] = lambda groups: None,
     ray: Any = None,
     load: tuple[Any, ...] = (),
 ) -> None:
@@ -74,7 +75,6 @@ def rescore(
         role: a name in FIELDS: whose log-probs they are to be.
         temperature: the logits are divided by it; None takes each group's own.
         replace: overwrite log-probs of that role that groups have already.
-        done: called now and then with the number of groups processed since.
         ray: the module, connected to a cluster, each of whose tasks scores a data set; None to
             score in this process.
         load: a function and its arguments that give the scorer in processes of the cluster; both
@@ -96,16 +96,10 @@ def rescore(
 
     options = Options(role, temperature, replace)
     if ray is None:
-        derive(source, output, partial(_changed, source, scorer, options, done), step, own)
-        return
-
-    def each(function: Callable[[range], list[Group]], ranges: list[range]) -> Iterator[list]:
-        for groups in ray_cluster.mapped(ray, function, ranges):
-            yield groups
-            done(len(groups))
-
-    change = partial(_changed_data_set, str(folder), load, options)
-    derive(source, output, change, step, own, each=each)
+        derive(source, output, partial(_changed, source, scorer, options), step, own)
+    else:
+        change = partial(_changed_data_set, str(folder), load, options)
+        derive(source, output, change, step, own, each=partial(ray_cluster.mapped, ray))
 
 
 class Options(NamedTuple):
@@ -121,7 +115,7 @@ def _changed_data_set(
 ) -> list[Group]:
     """Returns the groups of these numbers, rescored in a process of a cluster."""
     source = rollouts.read(folder)
-    return list(_changed(source, _loaded(*load), options, lambda groups: None, numbers))
+    return list(_changed(source, _loaded(*load), options, numbers))
 
 
 @functools.lru_cache(maxsize=1)  # processes of a cluster score one data set after the other
@@ -130,11 +124,7 @@ def _loaded(load: Callable[..., Scorer], *arguments: Any) -> Scorer:
 
 
 def _changed(
-    source: RolloutReader,
-    scorer: Scorer,
-    options: Options,
-    done: Callable[[int], None],
-    numbers: range,
+    source: RolloutReader, scorer: Scorer, options: Options, numbers: range
 ) -> Iterator[Group]:
     """Yields the groups of these numbers, in order, with the log-probs of their tokens."""
     for start in range(0, len(numbers), GROUPS_AT_ONCE):
@@ -145,8 +135,7 @@ def _changed(
         ):
             alike = list(items)
             for group, scores in zip(alike, scorer.score(alike, temperature), strict=True):
-                yield _with(group, scores, scorer, options)
-        done(len(some))
+                yield _with_scores(group, scores, scorer, options)
 
 
 def _prepared(source: RolloutReader, number: int, scorer: Scorer, options: Options) -> Group:
@@ -184,7 +173,7 @@ def _prepared(source: RolloutReader, number: int, scorer: Scorer, options: Optio
     return group
 
 
-def _with(
+def _with_scores(
     group: Group, scores: Float[np.ndarray, " tokens"], scorer: Scorer, options: Options
 ) -> Group:
     changed: dict[str, Any] = {FIELDS[options.role]: scores}
@@ -195,3 +184,55 @@ def _with(
             changed["temperature"] = options.temperature
             changed["extra"] = group.extra | {"sampled_temperature": group.temperature}
     return dataclasses.replace(group, **changed)
+
+
+def reverify(
+    folder: str | Path,
+    output: str | Path,
+    judge: InProcess,
+    described: dict[str, Any],
+) -> int:
+    """Copies a rollout folder with the rewards and components that another verifier gives.
+
+    Args:
+        folder: the rollout folder. The verifier gets each group's question id, prompt and answer,
+            and its completions' texts.
+        output: the new folder, or one that an interrupted call with the same arguments began.
+        judge: the verifier.
+        described: JSON fields for the copies' history; `reward` also becomes the data sets'.
+
+    Returns:
+        Number of completions whose reward changed, of those that this call judged.
+
+    Raises:
+        UsageError: the output holds something else.
+        DataError: the folder is empty or damaged.
+    """
+    source = rollouts.read(folder)
+    changes = 0
+
+    def changed(numbers: range) -> Iterator[Group]:
+        nonlocal changes
+        for start in range(0, len(numbers), GROUPS_AT_ONCE):
+            groups = [source[number] for number in numbers[start : start + GROUPS_AT_ONCE]]
+            judgements = judge(
+                [(Question(g.question_id, g.prompt, g.answer), g.texts) for g in groups]
+            )
+            for group, judged in zip(groups, judgements, strict=True):
+                now = _with_verdicts(group, judged)
+                same = np.isclose(group.rewards, now.rewards, rtol=0, atol=0, equal_nan=True)
+                changes += int((~same).sum())
+                yield now
+
+    step = {"operation": "reverify"} | described
+    derive(source, output, changed, step, {"reward": described["reward"]})
+    return changes
+
+
+def _with_verdicts(group: Group, judged: Judged) -> Group:
+    extra = dict(group.extra)
+    for name in (FIELD, REASONS, FAILED_REWARD):
+        extra.pop(name, None)
+    return dataclasses.replace(
+        group, rewards=judged.rewards, components=judged.components, extra=extra | judged.extra
+    )

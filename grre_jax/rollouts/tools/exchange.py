@@ -1,4 +1,4 @@
-"""Import of foreign completions into a rollout folder.
+"""Import of foreign completions into a rollout folder, and export of a folder.
 
 An import reads its file row by row and seals all of it together, or nothing if a row is wrong.
 Imported groups have no behaviour log-probs unless the file has them; objectives that need them
@@ -10,20 +10,23 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grre_jax import json_files
+import numpy as np
+
 from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import writer
-from grre_jax.rollouts.tools import copying
-from grre_jax.rollouts.tools.exchange import rows, sources
-from grre_jax.storage.files import sha256
+from grre_jax.json_files import check, json_lines
+from grre_jax.rollouts import reader, writer
+from grre_jax.rollouts.schema import GROUP_FIELDS
+from grre_jax.rollouts.tools import copying, rows
 
 if TYPE_CHECKING:
     from grre_jax.tasks import Tokenizer
+
+Located = tuple[str, rows.Row]  # a row behind its place ("FILE, line 3")
 
 # The file's own names of fields, by format; "group" is the column whose equal values are one group.
 FORMATS: dict[str, dict[str, str]] = {
@@ -38,28 +41,22 @@ FORMATS: dict[str, dict[str, str]] = {
         "reward": "score",
         "group": "input",
     },
-    "gsm8k-solutions": {"text": "solution", "reward": "is_correct"},
 }
 # Other names of fields, in every format. Masks of other libraries are 1 where the policy generated.
+_MASKS = (
+    "completion_mask",
+    "response_mask",
+    "loss_mask",
+    "action_mask",
+    "assistant_mask",
+    "assistant_masks",
+    "generation_mask",
+)
 ALIASES = {
     "completion": "text",
     "responses": "texts",
     "logprobs": "behavior_logprobs",
-    "completion_mask": "mask",
-    "response_mask": "mask",
-    "loss_mask": "mask",
-    "action_mask": "mask",
-    "assistant_mask": "mask",
-    "assistant_masks": "mask",
-    "generation_mask": "mask",
-}
-# Provenance of GSM8K's example_model_solutions.jsonl: four models' solutions of each of its 1,319
-# test questions, with correctness (Cobbe et al., https://arxiv.org/abs/2110.14168).
-_GSM8K_SOLUTIONS = {
-    "task": "gsm8k",
-    "contains": ["gsm8k/test"],
-    "license": "MIT",
-    "origin": "https://github.com/openai/grade-school-math",
+    **dict.fromkeys(_MASKS, "mask"),
 }
 # Fields of an exported row's data_set.
 DATA_SET = ("writer", "policy_version", "metadata")
@@ -85,8 +82,7 @@ def import_rows(
         kind: jsonl; parquet (a file, or a folder of them); datasets (a folder of
             `datasets.save_to_disk`, or NAME:SPLIT of a data set on the Hub); trl (completions
             that its trainers logged: the reward columns, which end in "_reward",
-            become components, and their sum the reward); verl (lines of its rollout_data_dir);
-            gsm8k-solutions (GSM8K's example_model_solutions.jsonl).
+            become components, and their sum the reward); verl (lines of its rollout_data_dir).
         path: the file, folder or name.
         folder: the rollout folder, made when it does not exist.
         mapping: the file's own names of fields, {"prompt": "question", "text": "response"}. "group"
@@ -125,17 +121,15 @@ def import_rows(
     unseen = set(renames.values())
     column = mapping.get("group", "")
     path = Path(path).expanduser()
-    source = _source(path, kind)
+    source = {"engine": "imported", "format": kind, "source_file": path.name}
     splits = checked("contains", tuple[str, ...], contains)
     provenance = {"task": task, "contains": list(splits)}
-    if kind == "gsm8k-solutions":
-        provenance |= _GSM8K_SOLUTIONS
     if tokenizer is not None:
         provenance["tokenizer"] = tokenizer.fingerprint
     new = {"writer": kind, "policy_version": -1, "metadata": provenance | source}
 
     def groups() -> Iterator[copying.Placed]:
-        located = _renamed(sources.rows(path, kind), kind, names, unseen)
+        located = _renamed(located_rows(path, kind), kind, names, unseen)
         first = next(located, None)
         if first is None:
             raise DataError(f"{path} has no groups; write one JSON object a line.")
@@ -161,16 +155,14 @@ def import_rows(
 
 
 def _renamed(
-    found: Iterator[tuple[str, rows.Row]], kind: str, names: dict[str, str], unseen: set[str]
-) -> Iterator[tuple[str, rows.Row]]:
+    found: Iterator[Located], kind: str, names: dict[str, str], unseen: set[str]
+) -> Iterator[Located]:
     """Yields rows under the names of fields, with their places, and takes their columns out of
     `unseen`.
     """
     for place, row in found:
         with _placed(place):
-            if kind == "gsm8k-solutions":
-                row = sources.solutions(row, int(place.split()[-1]))
-            elif kind == "trl":
+            if kind == "trl":
                 row = _with_components(row, names)
             elif "data_set" in row:
                 row = _exported(row)
@@ -207,7 +199,7 @@ def _column_names(mapping: Mapping[str, Any]) -> dict[str, str]:
     """Returns the field that each column is, "" for none, from the column of each field."""
     known = (*rows.FIELDS, *rows.COMPLETION_FIELDS, "completions", "group")
     fields = {ALIASES.get(field, field): column for field, column in mapping.items()}
-    json_files.check(fields, dict.fromkeys(known, str), "mapping.")
+    check(fields, dict.fromkeys(known, str), "mapping.")
     fields.pop("group", None)
     names = {alias: field for alias, field in ALIASES.items() if field not in fields}
     names |= dict.fromkeys(fields, "")  # a column of a mapped field's own name is something else
@@ -215,14 +207,6 @@ def _column_names(mapping: Mapping[str, Any]) -> dict[str, str]:
     if len(columns) < len(fields):
         raise ConfigError("mapping", "a column of its own for each field", fields)
     return names | columns
-
-
-def _source(path: Path, kind: str) -> dict[str, Any]:
-    """Returns the provenance of a file."""
-    source = {"engine": "imported", "format": kind, "source_file": path.name}
-    if path.exists():  # else it is on the Hub
-        source["source_sha256"] = " ".join(map(sha256, sources.files(path)))
-    return source
 
 
 def _with_components(row: rows.Row, names: Mapping[str, str]) -> rows.Row:
@@ -248,7 +232,7 @@ def _with_components(row: rows.Row, names: Mapping[str, str]) -> rows.Row:
     return others | {"components": values}
 
 
-def _gathered(found: Iterator[tuple[str, rows.Row]], by: str) -> Iterator[tuple[str, rows.Row]]:
+def _gathered(found: Iterator[Located], by: str) -> Iterator[Located]:
     """Yields the rows of single completions gathered into groups, in the order of their first
     rows.
 
@@ -262,7 +246,7 @@ def _gathered(found: Iterator[tuple[str, rows.Row]], by: str) -> Iterator[tuple[
     Raises:
         DataError: a row lacks the field.
     """
-    groups: dict[str, list[tuple[str, rows.Row]]] = {}
+    groups: dict[str, list[Located]] = {}
     for location, row in found:
         field = by or ("group_id" if "group_id" in row else "prompt")
         value = row.get(field, row["extra"].get(field))
@@ -281,7 +265,118 @@ def _placed(location: str) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise DataError(f"{location}: field {error}.") from error
-    except (DataError, UsageError) as error:
+    except (DataError, UsageError, ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{location}: {str(error).rstrip('.')}.") from error
-    except (ValueError, TypeError, RecursionError) as error:
-        raise DataError(f"{location}: a field cannot be read ({error}).") from error
+
+
+def located_rows(path: Path, kind: str) -> Iterator[Located]:
+    """Yields the rows of a source.
+
+    Args:
+        path: a file, a folder of Parquet files, or one of `datasets.save_to_disk`; of kind datasets
+            also NAME or NAME:SPLIT of a data set on the Hub.
+        kind: a name in `FORMATS`.
+
+    Raises:
+        DataError: a file is missing, of another format, or damaged.
+    """
+    from grre_jax.tasks.datasets import stored_questions
+
+    if kind == "datasets":
+        name, _, split = str(path).partition(":")
+        return _numbered(path, stored_questions.from_hub(name, split or "train"))
+    paths = [path]
+    if path.is_dir():
+        paths = sorted([*path.glob("*.parquet"), *path.glob("data-*.arrow")])
+    if not paths or not paths[0].is_file():
+        raise DataError(
+            f"{path}: expected a file, a folder of .parquet files, or one split of a folder of"
+            " datasets.save_to_disk."
+        )
+    if path.is_dir() or path.suffix == ".parquet":
+        return _numbered(
+            path, itertools.chain.from_iterable(map(stored_questions.table_rows, paths))
+        )
+    return _json_lines(path)
+
+
+def _json_lines(path: Path) -> Iterator[Located]:
+    with open(path, "rb") as file:
+        yield from json_lines(file, path)
+
+
+def _numbered(path: Path, records: Iterable[rows.Row]) -> Iterator[Located]:
+    """Yields the rows of tables as JSON has them: dates, decimals and bytes become text.
+
+    A structure has the fields of all rows, null if a row had none: they are left out, as a tool's
+    call would be rendered with them, but for rewards.
+    """
+    for number, record in enumerate(records, start=1):
+        text = json.dumps(record, default=str)
+        yield f"{path}, row {number}", json.loads(text, object_hook=rows.present)
+
+
+def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
+    """Writes all groups of a rollout folder to one file, whose import gives the same groups: a
+    line of JSON each, with its fields by their names.
+
+    Args:
+        folder: the rollout folder.
+        path: the file, which must not exist; its name ends in .jsonl.
+
+    Returns:
+        The number of groups.
+
+    Raises:
+        UsageError: a name with another ending, or a file that exists.
+        DataError: the folder cannot be read or holds no groups, a group is damaged, or no space is
+            left. No file remains then.
+
+    Examples:
+        >>> import json
+        >>> from pathlib import Path
+        >>> from grre_jax import rollouts
+        >>> group = rollouts.Group(group_id="a", prompt="1+1=", texts=["2", "3"], rewards=[1, 0])
+        >>> _ = rollouts.write("my_rollouts", [group], writer="me")
+        >>> rollouts.export("my_rollouts", "groups.jsonl")
+        1
+        >>> row = json.loads(Path("groups.jsonl").read_text())
+        >>> row["prompt"], row["texts"], row["rewards"]
+        ('1+1=', ['2', '3'], [1.0, 0.0])
+    """
+    path = Path(path).expanduser()
+    if path.suffix != ".jsonl":
+        raise UsageError(f"{path}: expected a file name ending in .jsonl.")
+    if path.exists():
+        raise UsageError(f"{path} exists already; name a new file.")
+    opened = reader.read(folder)
+    if not len(opened):
+        raise DataError(f"Rollout folder {opened.folder} has no groups to export.")
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with open(part, "w", encoding="ascii") as file:
+            for row in _rows(opened):
+                file.write(json.dumps(row) + "\n")
+        os.replace(part, path)
+    except OSError as error:
+        raise DataError(
+            f"Cannot write {path}: {error}. Check that its folder is there and has space left."
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return len(opened)
+
+
+def _rows(opened: reader.RolloutReader) -> Iterator[rows.Row]:
+    """Yields groups as rows of JSON values; NaN and log-probs that are unknown are null."""
+    for number, group in enumerate(opened):
+        entry, _ = opened.locate(number)
+        row = {field.name: _listed(getattr(group, field.name)) for field in GROUP_FIELDS}
+        row["components"] = {name: _listed(values) for name, values in group.components.items()}
+        yield row | {"data_set": {name: getattr(entry, name) for name in DATA_SET}}
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [None if number != number else number for number in value.tolist()]
+    return value

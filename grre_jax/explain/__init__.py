@@ -1,1 +1,0 @@
-"""`grre explain`: what a run will train on, from its configuration alone."""

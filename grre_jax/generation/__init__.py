@@ -1,1 +1,0 @@
-"""`grre sample`: completions of given prompts by any model, on the terminal or as JSON lines."""
