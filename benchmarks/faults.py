@@ -30,7 +30,7 @@ import report
 
 from grre_jax import rollouts
 from grre_jax.training import build, optimizer, state
-from grre_jax.training.checkpoints.folder import Checkpoints
+from grre_jax.training.checkpoints import Checkpoints
 from grre_jax.training.policies import load_config
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "arithmetic.py"

@@ -56,8 +56,8 @@ from grre_jax.console import make_console
 from grre_jax.reporting import read_metrics
 from grre_jax.tasks import ChatTokenizer
 from grre_jax.training import build, policies, state as training_state
-from grre_jax.training.config.overrides import override
-from grre_jax.training.evaluation.evaluate import answer, figures, make_evaluator
+from grre_jax.training.config.run import override
+from grre_jax.training.evaluation import answer, figures, make_evaluator
 
 HERE = Path(__file__).resolve().parent
 CONFIGS = {

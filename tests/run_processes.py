@@ -16,8 +16,8 @@ from rich.console import Console
 
 from grre_jax import rollouts
 from grre_jax.storage.remote import Store
-from grre_jax.training import build, mirror, optimizer, state
-from grre_jax.training.checkpoints.folder import Checkpoints
+from grre_jax.training import build, optimizer, run_folder, state
+from grre_jax.training.checkpoints import Checkpoints
 from grre_jax.training.policies import load_config
 
 CONFIG = """
@@ -43,7 +43,7 @@ STARTED: list[subprocess.Popen] = []
 
 def entered(url):
     """Steps of the checkpoints that are entered in an object store."""
-    return sorted(mirror._entered(Store(url)))
+    return sorted(run_folder._entered(Store(url)))
 
 
 # `python -m grre_jax`, without the report at the end of a run: a quarter of a short one's time.

@@ -15,7 +15,7 @@ import pytest
 import grre_jax
 from grre_jax import objectives, tasks
 from grre_jax.config import Config
-from grre_jax.training.config.fields import fields
+from grre_jax.training.config.run import fields
 
 ROOT = Path(__file__).parents[1]
 

@@ -17,7 +17,7 @@ from grre_jax.config import Config
 from grre_jax.objectives.objective import hyperparameters
 from grre_jax.objectives.table import NOTATION
 from grre_jax.reporting.metric_names import METRIC_NAMES, ROW_FIELDS
-from grre_jax.training.config.fields import fields
+from grre_jax.training.config.run import fields
 
 KINDS = {"train": "training steps", "warm_start": "steps of the warm start", "eval": "evaluations"}
 

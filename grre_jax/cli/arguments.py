@@ -40,7 +40,7 @@ class Processes:
         ended it, which is printed.
         """
         from grre_jax.parallel import distributed
-        from grre_jax.training.runtime.stopping import Stopped
+        from grre_jax.training.stopping import Stopped
 
         try:
             with distributed.joined(
@@ -102,8 +102,7 @@ def configured(config: str, words: list[str], *, computes: bool = False) -> Any:
     computes keeps compiled programs in the configured folder.
     """
     from grre_jax.machine import keep_compiled
-    from grre_jax.training.config.overrides import override
-    from grre_jax.training.config.run import load_file
+    from grre_jax.training.config.run import load_file, override
 
     loaded = override(load_file(config), words)
     if computes:

@@ -231,8 +231,7 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
     from grre_jax.tasks.environments import is_environment
     from grre_jax.tasks.environments.runner import make_judge
     from grre_jax.tasks.provenance import reward_name
-    from grre_jax.training.config.overrides import override
-    from grre_jax.training.config.run import Config
+    from grre_jax.training.config.run import Config, override
 
     config = override(Config("reverify", task=TaskConfig(task)), words)
     fields = config.task

@@ -19,23 +19,22 @@ from grre_jax.random_streams import Purpose, run_key
 from grre_jax.training import build, state as states
 from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.actors.supply import Supply
-from grre_jax.training.checkpoints.folder import Checkpoints
-from grre_jax.training.data.choose import Chooser
-from grre_jax.training.data.prefetch import Prefetcher, Prepared, place, prepare
-from grre_jax.training.evaluation.evaluate import (
+from grre_jax.training.checkpoints import Checkpoints
+from grre_jax.training.data.batches import Chooser, Prefetcher, Prepared, place, prepare
+from grre_jax.training.evaluation import (
     evaluate,
     make_evaluator,
 )
-from grre_jax.training.preflight import require_best
-from grre_jax.training.runtime.metrics import (
+from grre_jax.training.metrics import (
     DelayedMetrics,
     FailureBound,
     Stopwatch,
     age_scalars,
     verdict_scalars,
 )
-from grre_jax.training.runtime.stopping import StopRequest
+from grre_jax.training.preflight import require_best
 from grre_jax.training.step import compiling
+from grre_jax.training.stopping import StopRequest
 
 
 @dataclasses.dataclass

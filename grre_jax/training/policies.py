@@ -1,7 +1,10 @@
-"""Stored policies: the checkpoints of runs and model folders, to sample, score and export."""
+"""Stored policies: the checkpoints of runs and model folders, to sample, score and export; and
+policies written as Hugging Face folders, with the benchmark splits that they were trained on.
+"""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +14,20 @@ from flax import nnx
 from jaxtyping import Float
 
 import grre_jax
-from grre_jax.errors import DataError
+from grre_jax import models
+from grre_jax.errors import DataError, UsageError
+from grre_jax.models.checkpoints.adapters import save_adapter
 from grre_jax.models.checkpoints.huggingface import fingerprint
 from grre_jax.models.source import ModelSource
+from grre_jax.parallel import processes
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.tools.rescore import Scorer
-from grre_jax.training import build, mirror
-from grre_jax.training.checkpoints.folder import listed, read_params
+from grre_jax.storage import files
+from grre_jax.training import build, run_folder
+from grre_jax.training.checkpoints import listed, read_params
 from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.config.run import Config, with_fields
-from grre_jax.training.export import write_model
 from grre_jax.training.run_folder import load_config, split_step
 from grre_jax.training.state import create
 
@@ -119,7 +125,7 @@ def load(
         UsageError: an unknown dtype.
         DataError: the model, run or checkpoint is missing or damaged.
     """
-    with mirror.copied(path, steps=[step]) as folder:
+    with run_folder.copied(path, steps=[step]) as folder:
         if is_run(folder):
             config = with_fields(load_config(folder), {"model": fields})
             return policy_at(folder, config, step)
@@ -182,3 +188,57 @@ def find_scorer(name: str, dtype: str = "", compute_dtype: str = "") -> Scorer:
             "engine": f"grre_jax.score {grre_jax.__version__}",
         },
     )
+
+
+def write_model(
+    parts: build.Parts,
+    graph: Any,
+    params: Any,
+    output: Path,
+    *,
+    step: int,
+    contains: Iterable[str],
+    adapter: bool = False,
+) -> None:
+    """Writes the policy as a folder that transformers loads, with LoRA weights merged into it; or
+    the LoRA weights alone (with the embedding and the head of model.adapter, if it has them), as a
+    folder that PEFT loads on top of the model at model.path. Beside the weights is
+    grre_provenance.json.
+
+    All processes of a run call it; the first writes.
+
+    Args:
+        parts: have the tokenizer and the provenance that are written beside the weights.
+        graph: the static half of the model.
+        params: all parameters of the model.
+        output: the folder to write; it does not exist or is empty.
+        step: the policy's version.
+        contains: benchmark splits that the policy was trained on.
+        adapter: the LoRA weights alone.
+
+    Raises:
+        UsageError: `output` exists and is not empty; or the run has no adapter, or no model.path
+            that it belongs to.
+    """
+    path = parts.config.model.path
+    name = parts.config.name
+    if adapter and not (parts.model.lora and path):
+        raise UsageError(
+            f"--adapter: expected a run of LoRA terms (model.lora_rank) of a model folder"
+            f" (model.path), got {name}. Leave it out"
+        )
+    model = nnx.merge(graph, params)
+    if adapter:
+        save_adapter(model, output, base=str(Path(path).resolve()))
+    else:
+        models.save(model, output, tokenizer_from=path or None)
+
+    def complete() -> None:
+        if not path:
+            parts.tokenizer.save(output)
+        provenance: dict[str, Any] = {"run": name, "step": step, "contains": sorted(contains)}
+        if arguments := parts.config.model.template_arguments:
+            provenance["template_arguments"] = arguments
+        files.replace(output / "grre_provenance.json", json.dumps(provenance, indent=2) + "\n")
+
+    processes.on_first(complete)

@@ -22,7 +22,7 @@ from grre_jax.training.actors.prompts import (
 )
 from grre_jax.training.actors.trajectories import prompts
 from grre_jax.training.config.run import Config
-from grre_jax.training.evaluation.evaluate import refuse_contaminated
+from grre_jax.training.evaluation import refuse_contaminated
 from grre_jax.training.warm_start import check_demonstrations
 
 

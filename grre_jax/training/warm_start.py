@@ -25,13 +25,13 @@ from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.prompts import report_overlong
 from grre_jax.training.actors.supply import refresh_together
 from grre_jax.training.actors.trajectories import Play, environment_seed
+from grre_jax.training.data.batches import place
 from grre_jax.training.data.pack import BatchShape
-from grre_jax.training.data.prefetch import place
 from grre_jax.training.data.sources import limits
-from grre_jax.training.evaluation.evaluate import make_evaluator
-from grre_jax.training.runtime.metrics import DelayedMetrics
-from grre_jax.training.runtime.stopping import StopRequest
+from grre_jax.training.evaluation import make_evaluator
+from grre_jax.training.metrics import DelayedMetrics
 from grre_jax.training.step import compiling, make_train_step
+from grre_jax.training.stopping import StopRequest
 
 # Demonstrations are at distant positions of the prompt stream, so that the run itself asks other
 # questions.

@@ -6,9 +6,9 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.training import mirror
-from grre_jax.training.checkpoints.folder import listed
-from grre_jax.training.mirror import Mirror, copied, opened
+from grre_jax.training import run_folder
+from grre_jax.training.checkpoints import listed
+from grre_jax.training.run_folder import Mirror, copied, opened
 
 from ..run_processes import entered
 
@@ -120,14 +120,14 @@ def test_a_checkpoint_is_entered_after_the_data_that_was_sealed_before_it(
 ):
     """The learner seals and saves while its files are listed."""
     run = pushed(0)
-    states = mirror._states
+    states = run_folder._states
 
     def meanwhile(folder):
-        monkeypatch.setattr(mirror, "_states", states)
+        monkeypatch.setattr(run_folder, "_states", states)
         work(folder, make_group, 1)
         return states(folder)
 
-    monkeypatch.setattr(mirror, "_states", meanwhile)
+    monkeypatch.setattr(run_folder, "_states", meanwhile)
     run.push()
     assert len(rollouts.read(f"{url}/rollouts")) > max(entered(url))
     run.push()

@@ -34,7 +34,7 @@ from grre_jax.training.actors.prompts import (
     fitting_questions,
 )
 from grre_jax.training.actors.trajectories import Play
-from grre_jax.training.runtime.metrics import Stopwatch
+from grre_jax.training.metrics import Stopwatch
 
 MOST_DRAWN = 2  # calls that wait to be verified; the sampler waits at more
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}

@@ -11,8 +11,8 @@ import pytest
 
 from grre_jax import parallel
 from grre_jax.errors import DataError
-from grre_jax.training.checkpoints import integrity
-from grre_jax.training.checkpoints.folder import Checkpoints, listed
+from grre_jax.training import checkpoints as training_checkpoints
+from grre_jax.training.checkpoints import Checkpoints, listed
 from grre_jax.training.config.sections import CheckpointConfig
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from grre_jax.training.state import TrainState, fresh
@@ -162,11 +162,11 @@ def test_checksums_name_an_array_that_is_not_what_was_stored(state, saved, monke
     def wrong(tree):
         return jax.tree.map(lambda x: x.at[0].add(1), right(tree))
 
-    right = integrity.of
-    monkeypatch.setattr(integrity, "of", wrong)
+    right = training_checkpoints.checksums
+    monkeypatch.setattr(training_checkpoints, "checksums", wrong)
     folder = saved(2)
     checkpoints = Checkpoints(folder, read_only=True)
-    monkeypatch.setattr(integrity, "of", right)
+    monkeypatch.setattr(training_checkpoints, "checksums", right)
     with pytest.raises(DataError, match=r"params: .*embed"):
         checkpoints.restore_params(state.params, 2)
     with pytest.raises(DataError, match=r"step 9.*\[2\]"):

@@ -8,9 +8,7 @@ import pytest
 
 from grre_jax.config import Config
 from grre_jax.domains import ConfigError
-from grre_jax.training.config.fields import fields
-from grre_jax.training.config.overrides import override
-from grre_jax.training.config.run import with_fields
+from grre_jax.training.config.run import fields, override, with_fields
 
 DEFAULT = Config(name="default")
 FIELDS = {field.name: field for field in fields(DEFAULT)}

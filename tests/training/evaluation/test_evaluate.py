@@ -12,8 +12,8 @@ from grre_jax.tasks import Verdict
 from grre_jax.tasks.judging import InProcess
 from grre_jax.training import build, preflight
 from grre_jax.training.completion_logprobs import score_groups
-from grre_jax.training.evaluation.evaluate import Evaluator, evaluate, figures, make_evaluator
-from grre_jax.training.runtime.metrics import verdict_scalars
+from grre_jax.training.evaluation import Evaluator, evaluate, figures, make_evaluator
+from grre_jax.training.metrics import verdict_scalars
 
 from ...groups import text_group
 from ...run_processes import first_state

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from grre_jax.reporting import wilson_interval
-from grre_jax.training.evaluation.pass_at_k import majority_at_k, pass_at_k, pass_metrics
+from grre_jax.training.evaluation import majority_at_k, pass_at_k, pass_metrics
 
 from ...groups import text_group
 

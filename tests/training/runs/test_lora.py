@@ -16,7 +16,7 @@ from grre_jax.errors import UsageError
 from grre_jax.models.lora import LoraConfig
 from grre_jax.training import build, loop, policies, state as training_state
 from grre_jax.training.data.pack import BatchShape, pack
-from grre_jax.training.export import write_model
+from grre_jax.training.policies import write_model
 from grre_jax.training.step import loss_and_gradient
 
 from ...models.conftest import random_model

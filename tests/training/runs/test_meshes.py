@@ -17,7 +17,7 @@ from grre_jax.models import LoraConfig, ModelConfig, Transformer, transformer
 from grre_jax.rollouts import Group
 from grre_jax.training import state as states
 from grre_jax.training.data.pack import BatchShape
-from grre_jax.training.data.prefetch import place
+from grre_jax.training.data.batches import place
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from grre_jax.training.step import make_train_step
 

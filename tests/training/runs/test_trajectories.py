@@ -16,7 +16,7 @@ from grre_jax.tasks.environments.runner import InProcessEnvironments
 from grre_jax.tasks.task import load_function
 from grre_jax.training import build, policies
 from grre_jax.training.actors.explorer import make_explorer
-from grre_jax.training.config.overrides import override
+from grre_jax.training.config.run import override
 from grre_jax.training.loop import train
 
 from ...conftest import CALCULATOR
