@@ -39,11 +39,11 @@ class Processes:
         """Runs `work` with the other processes; returns 0, or the exit status of the signal that
         ended it, which is printed.
         """
-        from grre_jax.parallel import distributed
+        from grre_jax.parallel import processes
         from grre_jax.training.stopping import Stopped
 
         try:
-            with distributed.joined(
+            with processes.joined(
                 self.coordinator,
                 self.num_processes,
                 self.process_id,

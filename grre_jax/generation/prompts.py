@@ -53,10 +53,10 @@ def find(options: Options) -> Policy:
     if options.system is not None:
         fields["system_prompt"] = options.system
     fields["template_arguments"] = options.template_arguments
-    parts, graph, params, step = policies.load(options.model, fields)
+    parts, params, step = policies.load(options.model, fields)
     if options.system is not None and not parts.config.model.path:
         raise UsageError(f"--system: {options.model} has no chat template")
-    model = nnx.merge(graph, jax.device_put(params, jax.local_devices()[0]))
+    model = nnx.merge(parts.graph, jax.device_put(params, jax.local_devices()[0]))
     return Policy(parts.config, parts.tokenizer, model, step)
 
 

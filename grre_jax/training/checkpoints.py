@@ -25,12 +25,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1 as ocp
 
 from grre_jax.errors import DataError
+from grre_jax.parallel import mesh as meshes
 from grre_jax.training.config.sections import CheckpointConfig
-from grre_jax.training.state import TrainState
+from grre_jax.training.step import TrainState
 
 _UNREADABLE = (OSError, ValueError, KeyError, RuntimeError)  # errors of Orbax for damaged files
 
@@ -198,24 +198,6 @@ def listed(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def read_params(folder: Path, step: int, like: Any) -> Any:
-    """Returns the parameters of a checkpoint of a run that is not opened.
-
-    Args:
-        folder: of the checkpoints.
-        step: of the checkpoint.
-        like: arrays or shapes with shardings, by which the parameters are laid out.
-
-    Raises:
-        DataError: the checkpoint is missing or damaged.
-    """
-    checkpoints = Checkpoints(folder, read_only=True)
-    try:
-        return checkpoints.restore_params(like, step)
-    finally:
-        checkpoints.close()
-
-
 def _parts(state: TrainState) -> dict[str, Any]:
     """Returns a state as it is stored: the parameters can be read without the rest."""
     return {"params": state.params, "training": {"opt_state": state.opt_state, "step": state.step}}
@@ -297,10 +279,8 @@ def abstract_checksums(tree: Any) -> Any:
     """Returns shapes, dtypes and shardings of `checksums(tree)`; the arrays may be deleted."""
 
     def one(x):
-        whole = x.sharding
-        if isinstance(whole, NamedSharding):
-            # Two numbers, whole on every device however the array is cut.
-            whole = NamedSharding(whole.mesh, PartitionSpec())
+        # Two numbers, whole on every device however the array is cut.
+        whole = meshes.replicated(x.sharding.mesh)
         return jax.ShapeDtypeStruct((2,), jnp.uint32, sharding=whole)
 
     return jax.tree.map(one, tree)

@@ -29,14 +29,14 @@ from grre_jax.sampling.config import SamplingConfig
 from grre_jax.sampling_params import SamplingParams
 from grre_jax.storage.files import replace
 from grre_jax.tasks import Question, Task
-from grre_jax.training import build, policies, state
+from grre_jax.training import build, policies
 from grre_jax.training.actors.calls import evaluation_settings, greedy_settings
 from grre_jax.training.actors.explorer import Explorer, make_explorer
 from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.actors.trajectories import prompts
-from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.config.run import Config, differences, override
 from grre_jax.training.metrics import component_means, failure_scalars
+from grre_jax.training.policies import score_groups
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,50 +58,29 @@ class Evaluator:
         return {"num_samples": self.sampled.config.group_size} | self.sampled.config.to_json()
 
 
-def make_evaluator(parts: build.Parts, graph: Any) -> Evaluator:
+def make_evaluator(parts: build.Parts) -> Evaluator:
     """Returns the evaluator of a configuration."""
     settings = evaluation_settings(parts.config)
-    sampled = make_explorer(parts, graph, settings, Purpose.EVALUATE)
+    sampled = make_explorer(parts, settings, Purpose.EVALUATE)
     if not parts.config.evaluation.greedy:
         return Evaluator(sampled, None)
     if settings.temperature == 0:
         return Evaluator(sampled, sampled)
     greedy = greedy_settings(settings)
-    return Evaluator(sampled, make_explorer(parts, graph, greedy, Purpose.EVALUATE))
-
-
-def evaluate(
-    evaluator: Evaluator,
-    params: Any,
-    start_params: Any,
-    questions: Sequence[Question],
-    *,
-    step: int,
-) -> dict[str, float]:
-    """Answers the held-out questions and scores the answers. The processes of a run share the
-    questions, and each returns the figures of all.
-
-    Args:
-        evaluator: of `make_evaluator`.
-        params: parameters to evaluate.
-        start_params: parameters of the policy before training, for the KL.
-        questions: held-out questions; always the same, with fresh draws at each step.
-        step: the training step, part of the address of the draws.
-
-    Returns:
-        The result of `figures`.
-    """
-    sampled, greedy = answer(evaluator, params, questions, step=step)
-    return figures(evaluator, sampled, greedy, start_params)
+    return Evaluator(sampled, make_explorer(parts, greedy, Purpose.EVALUATE))
 
 
 def answer(
     evaluator: Evaluator, params: Any, questions: Sequence[Question], *, step: int
 ) -> tuple[list[Group], list[Group]]:
-    """Answers the held-out questions.
+    """Answers the held-out questions. The processes of a run share the questions, and each returns
+    the groups of all.
 
     Args:
-        evaluator, params, questions, step: as for `evaluate`.
+        evaluator: of `make_evaluator`.
+        params: parameters to evaluate.
+        questions: held-out questions; always the same, with fresh draws at each step.
+        step: the training step, part of the address of the draws.
 
     Returns:
         The judged groups of the sampled completions, and groups whose first completion is the
@@ -233,19 +212,6 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
     return 1 - math.comb(n - correct, k) / math.comb(n, k)
 
 
-def majority(answers: Sequence[Hashable | None]) -> int | None:
-    """Returns the index of the first completion with the most frequent answer, the first seen of
-    equally frequent ones; None without any answer.
-
-    Args:
-        answers: of a question's completions; None for a completion without one, which does not
-            vote.
-    """
-    votes = collections.Counter(answer for answer in answers if answer is not None)
-    # A Counter returns equally frequent ones in the order in which they were first seen.
-    return answers.index(votes.most_common(1)[0][0]) if votes else None
-
-
 def majority_at_k(
     answers: Sequence[Hashable | None], right: Bool[np.ndarray, " samples"], k: int
 ) -> float:
@@ -256,13 +222,17 @@ def majority_at_k(
     and the mean is unbiased. A run without any answer is a wrong vote.
 
     Args:
-        answers: as for `majority`.
+        answers: of the completions; None for a completion without one, which does not vote.
         right: [samples] True for correct completions.
         k: voters, 1 to n.
     """
-    starts = range(0, len(right) - k + 1, k)
-    votes = [(start, majority(answers[start : start + k])) for start in starts]
-    return float(np.mean([vote is not None and bool(right[start + vote]) for start, vote in votes]))
+    correct = []
+    for start in range(0, len(right) - k + 1, k):
+        votes = collections.Counter(x for x in answers[start : start + k] if x is not None)
+        # A Counter returns equally frequent ones in the order in which they were first seen.
+        winner = votes.most_common(1)
+        correct.append(bool(winner) and bool(right[answers.index(winner[0][0], start)]))
+    return float(np.mean(correct))
 
 
 def pass_metrics(groups: Sequence[Group], task: Task) -> dict[str, Any]:
@@ -276,35 +246,26 @@ def pass_metrics(groups: Sequence[Group], task: Task) -> dict[str, Any]:
 
     Returns:
         JSON values: {"num_samples": n, "pass_at_k": {"1": {"value", "low", "high"}, ...},
-        "maj_at_k": likewise, "left_out": {name: reason}}. A metric in "left_out" is absent.
-        Completions without a verdict are left out; a question with fewer than k others does not
-        count in the figure of k, which is absent without any question.
+        "maj_at_k": likewise}. Both are absent if verdicts have no correctness and rewards are not
+        all 0 or 1, and maj_at_k if the task has no `final_answer`. Completions without a verdict
+        are left out; a question with fewer than k others does not count in the figure of k, which
+        is absent without any question.
     """
-    left_out: dict[str, str] = {}
-    result = {"num_samples": len(groups[0].texts), "left_out": left_out}
+    result: dict[str, Any] = {"num_samples": len(groups[0].texts)}
     right = correctness(groups)
     if right is None:
-        reason = (
-            f"verdicts of task {task.name} have no correctness, and rewards are not all 0 or 1:"
-            " return Verdict(reward, correct=...)"
-        )
-        left_out |= {"pass_at_k": reason, "maj_at_k": reason}
         return result
     result["pass_at_k"] = _for_each_k(
         right, lambda row, _, k: pass_at_k(len(row), int(row.sum()), k)
     )
-    answer = getattr(task, "final_answer", None)
-    if answer is None:
-        reason = f"task {task.name} has no final_answer(completion), which returns its vote"
-        left_out["maj_at_k"] = reason
-        return result
-    votes = [
-        [answer(text) for text, judged in zip(group.texts, group.judged, strict=True) if judged]
-        for group in groups
-    ]
-    result["maj_at_k"] = _for_each_k(
-        right, lambda row, question, k: majority_at_k(votes[question], row, k)
-    )
+    if answer := getattr(task, "final_answer", None):
+        votes = [
+            [answer(text) for text, judged in zip(group.texts, group.judged, strict=True) if judged]
+            for group in groups
+        ]
+        result["maj_at_k"] = _for_each_k(
+            right, lambda row, question, k: majority_at_k(votes[question], row, k)
+        )
     return result
 
 
@@ -321,17 +282,14 @@ def _for_each_k(
     return figures
 
 
-# Fields that an evaluation of a run or of a model may set. What it draws is under `evaluation`.
-RUN_FIELDS = ("data.", "evaluation.", "mesh.", "run_dir", "sampling.", "task.")
-MODEL_FIELDS = (
+# Fields that an evaluation may set. What it draws is under `evaluation`.
+FIELDS = (
+    "data.",
     "evaluation.",
     "mesh.",
     "model.",
-    "sampling.cache_dtype",
-    "sampling.max_concurrent",
-    "sampling.max_new_tokens",
-    "sampling.max_prompt_tokens",
-    "sampling.prompts_per_call",
+    "run_dir",
+    "sampling.",
     "seed",
     "task.",
 )
@@ -357,14 +315,14 @@ def evaluate_run(folder: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
             contains.
         DataError: the folder is not a run's or has no checkpoints.
     """
-    config = _overridden(policies.load_config(folder), overrides, RUN_FIELDS, "a run")
+    config = _overridden(policies.load_config(folder), overrides)
     config = dataclasses.replace(config, run_dir=str(folder))
     parts = build.build(config)
-    graph, (first, last), (_, step) = policies.policies_at(folder, parts, (0, None))
+    (first, last), (_, step) = policies.policies_at(folder, parts, (0, None))
     refuse_contaminated(parts, build.contents(folder / "provenance.json"))
     questions = evaluation_questions(config, parts.task, parts.tokenizer)
     measured = {"first": (0, first), "last": (step, last)}
-    result = {"steps": [0, step]} | _evaluated(parts, graph, questions, measured, first)
+    result = {"steps": [0, step]} | _evaluated(parts, questions, measured, first)
     text = json.dumps(result, indent=2) + "\n"
     processes.on_first(lambda: replace(folder / "evaluation.json", text))
     return result
@@ -394,44 +352,39 @@ def evaluate_model(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         model=ModelSource(path=str(path)),
         sampling=SamplingConfig(max_new_tokens=SamplingParams.max_new_tokens),
     )
-    config = _overridden(plain, overrides, MODEL_FIELDS, "a model")
+    config = _overridden(plain, overrides)
     parts = build.build(config)
     refuse_contaminated(parts, build.model_contents(config))
     questions = parts.task.evaluation(config.evaluation.questions)
     parts = _with_room(parts, questions)
-    graph, params, frozen = state.split(parts.model)
-    measured = {"policy": (0, state.full(params, frozen))}
+    measured = {"policy": (0, parts.params)}
     described = {"model": str(path), "task": parts.task.name}
-    return described | _evaluated(parts, graph, questions, measured)
+    return described | _evaluated(parts, questions, measured)
 
 
-def _overridden(
-    config: Config, overrides: Sequence[str], fields: tuple[str, ...], what: str
-) -> Config:
+def _overridden(config: Config, overrides: Sequence[str]) -> Config:
     """Returns a configuration with overrides, which may be of some fields alone."""
     result = override(config, overrides)
     changed = differences(dataclasses.asdict(config), dataclasses.asdict(result))
     # The path of the model is an argument of the command, and no override.
-    other = [name for name in changed if not name.startswith(fields) or name == "model.path"]
+    other = [name for name in changed if not name.startswith(FIELDS) or name == "model.path"]
     if other:
         raise UsageError(
-            f"grre evaluate of {what} takes only fields under {', '.join(fields)}, got"
-            f" {', '.join(other)}"
+            f"grre evaluate takes only fields under {', '.join(FIELDS)}, got {', '.join(other)}"
         )
     if not result.evaluation.questions:
-        raise UsageError(f"evaluation.questions: expected at least 1 to evaluate {what}, got 0")
+        raise UsageError("evaluation.questions: expected at least 1 to evaluate, got 0")
     return result
 
 
 def _evaluated(
     parts: build.Parts,
-    graph: Any,
     questions: Sequence[Question],
     measured: Mapping[str, tuple[int, Any]],
     start_params: Any = None,
 ) -> dict[str, Any]:
     """Evaluates policies, steps and parameters by name, and prints their figures."""
-    evaluator = make_evaluator(parts, graph)
+    evaluator = make_evaluator(parts)
     rows = {}
     for name, (step, params) in measured.items():
         groups, greedy = answer(evaluator, params, questions, step=step)

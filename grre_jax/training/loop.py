@@ -26,9 +26,7 @@ from grre_jax.storage.remote import Store, is_url
 from grre_jax.tasks import cluster_judges
 from grre_jax.training import (
     build,
-    optimizer as training_optimizer,
     run_folder,
-    state as training_state,
 )
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import make_explorer
@@ -43,7 +41,7 @@ from grre_jax.training.learner import Learner
 from grre_jax.training.policies import write_model
 from grre_jax.training.preflight import check, header
 from grre_jax.training.run_folder import RUN_FILE
-from grre_jax.training.step import make_train_step
+from grre_jax.training.step import copied, fresh, make_train_step, release
 from grre_jax.training.stopping import Stopped, StopRequest
 from grre_jax.training.warm_start import warm_start
 
@@ -57,7 +55,7 @@ def train(
 ) -> Path:
     """Runs a configuration to its end, or resumes it: explores and learns in turn.
 
-    All processes of a run (see `parallel.distributed`) call this with the same arguments and take
+    All processes of a run (see `parallel.processes`) call this with the same arguments and take
     the same steps. Each samples and seals its share of the data and holds its share of the arrays.
     The first alone writes the log, the configuration and the report, and prints.
 
@@ -103,8 +101,8 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
         check(parts, contains=contains)
         lines = header(parts, config.location)
         provenance = parts.provenance() | {"contains": sorted(contains), "header": lines}
-        optimizer = training_optimizer.make_optimizer(config.optimizer)
-        graph, state = training_state.create(parts.model, optimizer, parts.mesh, donate=True)
+        # The model's own arrays, so that they exist once: the first step deletes them.
+        state = fresh(parts.trained, config.optimizer, parts.mesh)
 
         # ---- processes and the folder
         encoding.import_libraries()  # before there are threads, which trace or write
@@ -115,7 +113,7 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
             stack.callback(ray.kill, judge)
         parts.use_judges(judges)
         stack.callback(parts.judge.close)
-        explorer = make_explorer(parts, graph)
+        explorer = make_explorer(parts)
         if config.cluster.samples and config.samples and processes.is_first():
             explorer = Explorers(ray, parts, judges)
             stack.callback(explorer.close)
@@ -139,16 +137,16 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
         # ---- the first policy: restored, or warm-started and saved as step 0
         if saved:
             # Deleted before the stored one is read: the devices hold one state at a time.
-            state = checkpoints.restore(training_state.release(state))
+            state = checkpoints.restore(release(state))
             start_params = checkpoints.restore_params(state.params, 0)
         else:
             if config.warm_start.steps:
-                training_state.release(state.opt_state)  # the warm start has its own
-                warmed = warm_start(parts, graph, state.params, folder, log, stop, console)
-                state = training_state.fresh(warmed, optimizer, parts.mesh)
+                release(state.opt_state)  # the warm start has its own
+                warmed = warm_start(parts, state.params, folder, log, stop, console)
+                state = fresh(warmed, config.optimizer, parts.mesh)
             checkpoints.save(state)
             # Arrays of their own: the first step donates the state.
-            start_params = training_state.copied(state.params, parts.mesh)
+            start_params = copied(state.params, parts.mesh)
 
         # ---- explore and learn
         supply: Supply | None = None
@@ -158,7 +156,6 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
             stack.callback(supply.close)
         learner = Learner(
             parts,
-            graph,
             Chooser(own, stored),
             supply,
             log,
@@ -167,9 +164,8 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
             stop,
             console,
         )
-        schedule = config.optimizer.schedule()
         balance = config.training.router_balance
-        step = make_train_step(graph, optimizer, schedule, parts.mesh, balance)
+        step = make_train_step(parts.graph, config.optimizer, parts.mesh, balance)
         state = learner.learn(state, step)
         checkpoints.save(state, wait=True)
         checkpoints.close()
@@ -179,7 +175,7 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
             model = folder / "model"  # there if a finished run was resumed with more steps
             processes.on_first(lambda: shutil.rmtree(model, ignore_errors=True))
             params = parts.full(state.params)
-            write_model(parts, graph, params, model, step=int(state.step), contains=contains)
+            write_model(parts, params, model, step=int(state.step), contains=contains)
             console.print(f"model    {config.location}/model")
 
         def report() -> None:
@@ -234,7 +230,8 @@ def _open_folder(
 
     def make() -> None:
         # Before the folder is looked at: another learner may be writing or replacing it.
-        stack.enter_context(run_folder.locked(config.folder))
+        if not mirrored:  # whose folder is locked already
+            stack.enter_context(run_folder.locked(config.folder))
         folder = run_folder.open_run_folder(config, resume=resume, overwrite=overwrite)
         if mirrored and overwrite:
             mirrored.clear()
@@ -270,8 +267,7 @@ def _train_on_ray(config: Config, *, resume: bool, overwrite: bool) -> None:
     learner = config.cluster.learner
     scaling = _scaling(learner)
     accelerated = scaling.use_gpu or scaling.use_tpu
-    here = dataclasses.replace(learner, hosts=0, topology="", accelerator_type="")
-    cluster = dataclasses.replace(config.cluster, learner=here)
+    cluster = dataclasses.replace(config.cluster, learner=LearnerConfig())
     # Has the error with which a learner ended for good: not a lost process, the learner would end
     # with it again.
     outcome = Queue(actor_options={"num_cpus": 0})

@@ -89,21 +89,6 @@ def check(parts: build.Parts, *, contains: Collection[str]) -> None:
     check_demonstrations(parts)
 
 
-def require_best(config: Config, scores: dict[str, float]) -> None:
-    """Checks that an evaluation has the figure that selects the best checkpoints.
-
-    Raises:
-        UsageError: it lacks the figure, because the task's verdicts do.
-    """
-    metric = config.checkpoint.best_metric
-    if config.checkpoint.best and metric not in scores:
-        domain = (
-            f"a figure of an evaluation on task {config.task.name} ({', '.join(scores)}; accuracy"
-            " if it returns Verdict(reward, correct=...))"
-        )
-        raise ConfigError("checkpoint.best_metric", domain, metric)
-
-
 def check_decay(config: Config) -> None:
     """Refuses a run that goes on after its learning rate has decayed to 0.
 

@@ -31,7 +31,6 @@ from grre_jax.parallel import processes
 from grre_jax.rollouts import manifest
 from grre_jax.storage import files, locks
 from grre_jax.storage.files import files_below
-from grre_jax.storage.locks import exclusive
 from grre_jax.storage.remote import Store, is_url, local_folder, temporary_folder
 from grre_jax.training.checkpoints import listed
 from grre_jax.training.config.run import RESUMABLE_FIELDS, Config, differences, fields, from_dict
@@ -223,9 +222,7 @@ def opened(folder: str) -> Iterator[Mirror | None]:
         )
     mirror = Mirror(folder)
     local = mirror.folder
-    local.parent.mkdir(parents=True, exist_ok=True)
-    refusal = f"run_dir: {folder} is in use by another process of this machine"
-    with exclusive(local.with_name(f"{local.name}.lock"), refusal):
+    with locked(local):
         # Left by a learner that was killed: the run goes on from what the store has.
         shutil.rmtree(local, ignore_errors=True)
         mirror.pull()
@@ -293,14 +290,14 @@ class Mirror:
         self.folder = local_folder(url)
         self._store = Store(url)
         self._sent: dict[str, tuple[int, int]] = {}  # states of the files that the store has
-        self._lines = b""  # of the manifest in the store
         self._steps: set[int] = set()  # checkpoints that are entered in the store
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def pull(self) -> None:
         """Copies the entered parts of the run to the local folder; the store stays as it is."""
-        files = _plain(self._store.names())
+        names = self._store.names()
+        files = _plain(names)
         if not files:
             return
         if "config.json" not in files:
@@ -310,12 +307,11 @@ class Mirror:
             )
         checkpoints = _entered(self._store)
         self._steps = set(checkpoints)
-        needed = [name for name in files if "/" not in name or name.startswith("rollouts/")]
-        with contextlib.suppress(FileNotFoundError):
-            self._lines = self._store.read(MANIFEST)
-            needed.append(MANIFEST)
-        for names in checkpoints.values():
-            needed += names
+        # The manifest too, which enters the data sets.
+        needed = [name for name in names if name.startswith("rollouts/")]
+        needed += [name for name in files if "/" not in name]
+        for of_step in checkpoints.values():
+            needed += of_step
         self.folder.mkdir()
         # The arrays of checkpoints are checked when they are read.
         self._store.download(needed, self.folder)
@@ -358,7 +354,6 @@ class Mirror:
         self._store.remove({*self._store.names()} - {"config.json"})
         self._store.remove(["config.json"])
         self._sent = {}
-        self._lines = b""
         self._steps = set()
 
     def push(self) -> None:
@@ -381,9 +376,8 @@ class Mirror:
         self._store.upload(new, self.folder)
         # After the upload: what failed is sent again.
         self._sent |= {name: states[name] for name in new}
-        if lines != self._lines:
+        if lines:
             self._store.write(MANIFEST, lines)
-            self._lines = lines
         for step in sorted(steps - self._steps):
             self._enter(step)
         for step in sorted(self._steps - steps):

@@ -66,7 +66,7 @@ def test_data_sets_name_the_parameters_that_sampled_them(tiny_run):
     assert len(set(digests.values())) == len(digests) == 3
     config = policies.load_config(tiny_run)
     parts = build.build(config)
-    _, like = first_state(parts)
+    like = first_state(parts)
     checkpoints = Checkpoints(tiny_run / "checkpoints", read_only=True)
     for step in (0, 6):
         params = checkpoints.restore_params(like.params, step)

@@ -23,9 +23,9 @@ from ..run_processes import first_state, quiet
 
 
 def start(parts, folder):
-    graph, state = first_state(parts)
+    state = first_state(parts)
     log = Mock()
-    params = warm_start(parts, graph, state.params, folder, log, StopRequest(), quiet())
+    params = warm_start(parts, state.params, folder, log, StopRequest(), quiet())
     return params, [call.args for call in log.write.call_args_list]
 
 

@@ -411,21 +411,20 @@ class Explorer:
 
 def make_explorer(
     parts: build.Parts,
-    graph: Any,
     settings: SamplingConfig | None = None,
     purpose: Purpose = Purpose.EXPLORE,
 ) -> Explorer:
     """Returns an explorer of a run's questions.
 
     Args:
-        parts, graph: of the run and of its model.
+        parts: of the run.
         settings: of the calls; the run's own if None.
         purpose: of the draws.
     """
     config = parts.config
     settings = settings or config.sampling
     return Explorer(
-        graph,
+        parts.graph,
         parts.task,
         parts.tokenizer,
         settings,

@@ -25,7 +25,7 @@ from grre_jax.training.checkpoints import Checkpoints
 from grre_jax.training.data import plan
 from grre_jax.training.data.plan import Samples
 from grre_jax.training.metrics import Stopwatch
-from grre_jax.training.state import TrainState
+from grre_jax.training.step import TrainState
 
 # Prompts from which on a call that has fewer is sampled in a quarter of its shape.
 LEAST_PROMPTS = 64

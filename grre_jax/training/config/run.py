@@ -4,24 +4,20 @@ on the command line, and described field by field.
 
 import dataclasses
 import importlib.util
-import inspect
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from grre_jax.domains import (
     ConfigError,
     Record,
     Seed,
     annotations,
-    describe,
-    documented,
     literal,
     nearest,
     parse,
-    plain,
 )
 from grre_jax.errors import DataError, UsageError, raised_in
 from grre_jax.models.source import ModelSource
@@ -337,27 +333,20 @@ def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> l
     return names
 
 
-@dataclasses.dataclass(frozen=True)
-class Field:
+class Field(NamedTuple):
     """A field of a configuration.
 
     Attributes:
         name: dotted, as on the command line.
+        section: the class that has it, whose docstring has its meaning.
         annotation: see `domains.checked`.
-        type: as Python writes it, without the domain.
         default: its value in the configuration that was walked.
-        required: a configuration must give it.
-        domain: of its values, in words.
-        meaning: in words.
     """
 
     name: str
+    section: type
     annotation: Any
-    type: str
     default: Any
-    required: bool
-    domain: str
-    meaning: str
 
 
 def fields(section: Any, prefix: str = "") -> list[Field]:
@@ -366,24 +355,16 @@ def fields(section: Any, prefix: str = "") -> list[Field]:
     Args:
         section: the configuration; its values become the defaults.
         prefix: of the names.
-
-    Returns:
-        The fields. One that is missing from its section's docstring has an empty meaning.
     """
     listed = []
-    entries = documented(type(section))
     for field in dataclasses.fields(section):
         name = prefix + field.name
         value = getattr(section, field.name)
         if dataclasses.is_dataclass(value):
             listed += fields(value, f"{name}.")
-            continue
-        annotation = annotations(type(section))[field.name]
-        domain, meaning = entries.get(field.name, ("", ""))
-        domain = domain or describe(annotation)
-        kind = inspect.formatannotation(plain(annotation))
-        required = field.default is field.default_factory is dataclasses.MISSING
-        listed.append(Field(name, annotation, kind, value, required, domain, meaning))
+        else:
+            annotation = annotations(type(section))[field.name]
+            listed.append(Field(name, type(section), annotation, value))
     return listed
 
 

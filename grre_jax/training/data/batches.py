@@ -258,7 +258,7 @@ class Prefetcher:
         self._prepare = prepare
         self._ready = ready
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="data")
-        self._begun: tuple[int, Future[Prepared] | None] = (-1, None)
+        self._begun: dict[int, Future[Prepared]] = {}  # one step at most
 
     def __enter__(self) -> Prefetcher:
         return self
@@ -270,16 +270,14 @@ class Prefetcher:
         """Prepares a step in the background if its data is ready, unless it did already. Another
         step that was begun before is dropped unless it was taken.
         """
-        begun, made = self._begun
-        if made and begun == step:
-            return
-        self.settle()
-        self._begun = step, self._pool.submit(self._prepare, step) if self._ready(step) else None
+        if step not in self._begun:
+            self.settle()
+            ready = self._ready(step)
+            self._begun = {step: self._pool.submit(self._prepare, step)} if ready else {}
 
     def settle(self) -> None:
         """Waits until nothing runs in the background: what the thread reads may then change."""
-        _, made = self._begun
-        if made:
+        for made in self._begun.values():
             # Waits without raising: an error is raised where its step is taken, if it ever is.
             made.exception()
 
@@ -290,6 +288,6 @@ class Prefetcher:
             DataError: as `prepare`; an error of the background thread is raised here.
         """
         self.settle()
-        begun, made = self._begun
-        self._begun = (-1, None)
-        return made.result() if made and begun == step else self._prepare(step)
+        made = self._begun.get(step)
+        self._begun = {}
+        return made.result() if made else self._prepare(step)

@@ -15,7 +15,7 @@ from grre_jax.training import checkpoints as training_checkpoints
 from grre_jax.training.checkpoints import Checkpoints, listed
 from grre_jax.training.config.sections import CheckpointConfig
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
-from grre_jax.training.state import TrainState, fresh
+from grre_jax.training.step import TrainState, fresh
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +33,9 @@ def state():
     params = tree()
     params["embed"][0, :3] = [1e-42, -0.0, np.inf]  # a subnormal, a signed zero, an infinity
     whole = parallel.replicated(mesh)
-    optimizer = make_optimizer(OptimizerConfig(learning_rate=0.1))
-    state = fresh(jax.device_put(params, whole), optimizer, mesh)
-    _, opt_state = jax.jit(optimizer.update)(tree(), state.opt_state, state.params)
+    settings = OptimizerConfig(learning_rate=0.1)
+    state = fresh(jax.device_put(params, whole), settings, mesh)
+    _, opt_state = jax.jit(make_optimizer(settings).update)(tree(), state.opt_state, state.params)
     return TrainState(state.params, jax.device_put(opt_state, whole), state.step)
 
 

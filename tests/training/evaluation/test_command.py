@@ -5,8 +5,7 @@ import shutil
 import pytest
 
 from grre_jax.errors import UsageError
-from grre_jax.training import policies
-from grre_jax.training import evaluation
+from grre_jax.training import evaluation, policies
 
 TASK = ["--task.name", "arithmetic", "--task.options.operands", "2"]
 

@@ -97,9 +97,9 @@ class Counted(load_function(CALCULATOR)):
 
 def test_no_more_environments_are_open_than_the_task_allows(config):
     parts = build.build(config)
-    graph, state = first_state(parts)
+    state = first_state(parts)
     counted = Counted(operands=2, digits=1)
-    explorer = make_explorer(parts, graph)
+    explorer = make_explorer(parts)
     limited = dataclasses.replace(explorer, task=counted, judge=InProcessEnvironments(counted))
     questions = [counted.question(position) for position in range(4)]
     found = limited.groups(state.params, questions, range(4), policy_version=0)
