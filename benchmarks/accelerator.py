@@ -59,7 +59,7 @@ from grre_jax.models import Transformer
 from grre_jax.sampling.memory import device_bytes
 from grre_jax.storage.files import replace
 from grre_jax.training import loop
-from grre_jax.training.config.overrides import override
+from grre_jax.training.config.run import override
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 LARGE = ("1.5B", "0.5B")  # in rows of 2,048 tokens

@@ -29,8 +29,8 @@ import numpy as np
 import report
 
 from grre_jax import rollouts
-from grre_jax.training import build, optimizer, state
-from grre_jax.training.checkpoints.folder import Checkpoints
+from grre_jax.training import build, step as state
+from grre_jax.training.checkpoints import Checkpoints
 from grre_jax.training.policies import load_config
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "arithmetic.py"
@@ -96,7 +96,7 @@ def checkpoint(run: Path) -> list[bytes]:
     """Every array of the last checkpoint: parameters, optimizer, step."""
     config = load_config(run)
     parts = build.build(config)
-    _, like = state.create(parts.model, optimizer.make_optimizer(config.optimizer), parts.mesh)
+    like = state.fresh(parts.trained, config.optimizer, parts.mesh)
     checkpoints = Checkpoints(run / "checkpoints", read_only=True)
     with contextlib.closing(checkpoints):
         return [np.asarray(x).tobytes() for x in jax.tree.leaves(checkpoints.restore(like))]

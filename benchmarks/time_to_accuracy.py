@@ -55,9 +55,9 @@ from grre_jax.config import Config, load_file
 from grre_jax.console import make_console
 from grre_jax.reporting import read_metrics
 from grre_jax.tasks import ChatTokenizer
-from grre_jax.training import build, policies, state as training_state
-from grre_jax.training.config.overrides import override
-from grre_jax.training.evaluation.evaluate import answer, figures, make_evaluator
+from grre_jax.training import build, policies, step as training_state
+from grre_jax.training.config.run import override
+from grre_jax.training.evaluation import answer, figures, make_evaluator
 
 HERE = Path(__file__).resolve().parent
 CONFIGS = {
@@ -227,8 +227,7 @@ class HeldOut:
         words += ["--evaluation.temperature=0"] if options.workload == "arithmetic" else []
         config: Config = override(load_file(CONFIGS[options.workload]), words)
         self._parts = build.build(config)
-        graph, *_ = training_state.split(self._parts.model)
-        self._evaluator = make_evaluator(self._parts, graph)
+        self._evaluator = make_evaluator(self._parts)
         self._questions = self._parts.task.evaluation(options.questions)
 
     def accuracy(self, folder: Path) -> float:

@@ -39,7 +39,7 @@ from grre_jax.allocation import keep_freed_memory
 from grre_jax.models import Transformer
 from grre_jax.parallel import mesh as meshes
 from grre_jax.rollouts import Group
-from grre_jax.training import optimizer as training_optimizer, state as training_state
+from grre_jax.training import optimizer as training_optimizer, step as training_state
 from grre_jax.training.data.pack import BatchShape, pack
 from grre_jax.training.step import make_train_step
 
@@ -162,8 +162,8 @@ class Workload:
 
         mesh = parallel.make_mesh(parallel.MeshConfig(), devices=jax.devices()[:1])
         settings = training_optimizer.OptimizerConfig(learning_rate=1e-6)
-        optimizer = training_optimizer.make_optimizer(settings)
-        graph, self._state = training_state.create(model, optimizer, mesh)
+        graph, params, _ = training_state.split(model)
+        self._state = training_state.fresh(meshes.laid_out(params, mesh), settings, mesh)
         self.bytes = sum(x.nbytes for x in jax.tree.leaves(self._state.params))
         self._arguments = (
             jax.device_put(packed, meshes.replicated(mesh)),
@@ -171,7 +171,7 @@ class Workload:
             np.float32(1.0),
             jax.random.key(0),
         )
-        step = make_train_step(graph, optimizer, settings.schedule())
+        step = make_train_step(graph, settings)
         start = time.perf_counter()
         self._step = step.lower(self._state, *self._arguments).compile()
         self.compile_seconds = time.perf_counter() - start

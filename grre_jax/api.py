@@ -101,6 +101,7 @@ def train(
         ('train', [0, 1], True)
     """
     from grre_jax.training import loop
+    from grre_jax.training.config.run import Config, with_fields
 
     if is_url(run_dir):
         raise UsageError(
@@ -127,7 +128,12 @@ def train(
         "regime": {"sync_interval": sync_interval},
         "training": {"steps": steps},
     }
-    config = _configuration(named, fields)
+    config = with_fields(Config(name), DEFAULTS)
+    # The named fields, then others.
+    config = with_fields(with_fields(config, named), fields)
+    if "max_prompt_tokens" not in fields.get("sampling", {}):
+        limit = _longest_prompt(config)
+        config = with_fields(config, {"sampling": {"max_prompt_tokens": limit}})
     return Run(Path(loop.train(config, resume=resume, overwrite=overwrite)))
 
 
@@ -241,37 +247,20 @@ def _stored(questions: Any, folder: Path, *, resume: bool) -> dict[str, str]:
         )
     store = folder.parent / f"{folder.name}-questions"
     store.mkdir(parents=True, exist_ok=True)
-    texts = {
-        store / f"{split}.jsonl": "".join(json.dumps(dict(row)) + "\n" for row in rows)
-        for split, rows in ({"test": ()} | splits).items()
-    }
-    if resume and (store / "train.jsonl").exists():
+    for split, rows in ({"test": ()} | splits).items():
+        text = "".join(json.dumps(dict(row)) + "\n" for row in rows)
+        file = store / f"{split}.jsonl"
         # A test split that there was not changes the questions of training too.
-        for file, text in texts.items():
-            if (file.read_text() if file.exists() else "") != text:
-                raise UsageError(
-                    f"questions: expected those that the run began with, which {store} holds;"
-                    " resume it with them, or begin another run."
-                )
-        return {"path": str(store)}
-    for file, text in texts.items():
+        if resume and (file.read_text() if file.exists() else "") != text:
+            raise UsageError(
+                f"questions: expected those that the run began with, which {store} holds; resume"
+                " it with them, or begin another run."
+            )
         if text:
             file.write_text(text)
         else:
             file.unlink(missing_ok=True)
     return {"path": str(store)}
-
-
-def _configuration(named: dict[str, Any], fields: Mapping[str, Any]) -> Any:
-    """Returns the configuration of fields: the named ones, then others, then defaults."""
-    from grre_jax.training.config.run import Config, with_fields
-
-    config = with_fields(Config(named["name"]), DEFAULTS)
-    config = with_fields(with_fields(config, named), fields)
-    if "max_prompt_tokens" not in fields.get("sampling", {}):
-        limit = _longest_prompt(config)
-        config = with_fields(config, {"sampling": {"max_prompt_tokens": limit}})
-    return config
 
 
 def _longest_prompt(config: Any) -> int:

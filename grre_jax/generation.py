@@ -93,10 +93,10 @@ def find(options: SampleOptions) -> Policy:
         "template_arguments": options.template_arguments,
     }
     fields = {name: value for name, value in given.items() if value is not None}
-    parts, graph, params, step = policies.load(options.model, fields)
+    parts, params, step = policies.load(options.model, fields)
     if options.system is not None and not parts.config.model.path:
         raise UsageError(f"--system: {options.model} has no chat template")
-    model = nnx.merge(graph, jax.device_put(params, jax.local_devices()[0]))
+    model = nnx.merge(parts.graph, jax.device_put(params, jax.local_devices()[0]))
     return Policy(parts.config, parts.tokenizer, model, step)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.training.runtime.stopping import Stopped
+from grre_jax.training.stopping import Stopped
 from research.in_graph.tasks import STUDY_TASKS
 
 

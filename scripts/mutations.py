@@ -38,11 +38,11 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/training/data", "tests/training/test_step.py"),
     ),
     "plan": (
-        ("training/data/plan.py", "training/data/choose.py"),
+        ("training/data/plan.py", "training/data/batches.py"),
         ("tests/training/data", "tests/explain"),
     ),
     "checkpoints": (
-        ("training/checkpoints",),
+        ("training/checkpoints.py",),
         ("tests/training/checkpoints", "tests/training/runs"),
     ),
 }

@@ -158,7 +158,7 @@ def make_config():
     shapes of this one: they are compiled once.
     """
     from grre_jax import config as c
-    from grre_jax.training.config.overrides import override
+    from grre_jax.training.config.run import override
 
     def make(folder, words="", **fields):
         config = c.Config(

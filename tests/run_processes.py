@@ -16,8 +16,8 @@ from rich.console import Console
 
 from grre_jax import rollouts
 from grre_jax.storage.remote import Store
-from grre_jax.training import build, mirror, optimizer, state
-from grre_jax.training.checkpoints.folder import Checkpoints
+from grre_jax.training import build, run_folder, step as state
+from grre_jax.training.checkpoints import Checkpoints
 from grre_jax.training.policies import load_config
 
 CONFIG = """
@@ -43,7 +43,7 @@ STARTED: list[subprocess.Popen] = []
 
 def entered(url):
     """Steps of the checkpoints that are entered in an object store."""
-    return sorted(mirror._entered(Store(url)))
+    return sorted(run_folder._entered(Store(url)))
 
 
 # `python -m grre_jax`, without the report at the end of a run: a quarter of a short one's time.
@@ -169,8 +169,9 @@ def groups(run: Path) -> dict:
 
 
 def first_state(parts):
-    """(graph, state) of a run before its first step."""
-    return state.create(parts.model, optimizer.make_optimizer(parts.config.optimizer), parts.mesh)
+    """The state of a run before its first step, with arrays of its own."""
+    params = state.copied(parts.trained, parts.mesh)
+    return state.fresh(params, parts.config.optimizer, parts.mesh)
 
 
 def restored(folder, **fields):
@@ -180,7 +181,7 @@ def restored(folder, **fields):
     """
     parts = build.build(dataclasses.replace(load_config(folder), **fields))
     checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
-    found = checkpoints.restore(first_state(parts)[1])
+    found = checkpoints.restore(first_state(parts))
     checkpoints.close()
     return found
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from grre_jax.cli.entry import make_parser
-from grre_jax.training.config.overrides import override
-from grre_jax.training.config.run import Config, load_file
+from grre_jax.training.config.run import Config, load_file, override
 
 yaml = pytest.importorskip("yaml", reason="needs PyYAML, which Ray installs")
 ROOT = Path(__file__).parents[1]

@@ -1,6 +1,7 @@
 """Makes the reference pages from the code whenever the site is built."""
 
 import argparse
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +12,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the package beside these p
 import formulas
 from markdown_text import table, text
 
-from grre_jax import objectives
+from grre_jax import domains, objectives
 from grre_jax.cli.entry import make_parser
 from grre_jax.config import Config
 from grre_jax.objectives.objective import hyperparameters
 from grre_jax.objectives.table import NOTATION
 from grre_jax.reporting.metric_names import METRIC_NAMES, ROW_FIELDS
-from grre_jax.training.config.fields import fields
+from grre_jax.training.config.run import fields
 
 KINDS = {"train": "training steps", "warm_start": "steps of the warm start", "eval": "evaluations"}
 
@@ -58,9 +59,12 @@ def configuration() -> str:
         lines += ["", f"## {name or 'The run'}", "", text(" ".join(said.split())), ""]
         cells = []
         for row in rows:
-            shown = "must be given" if row.required else f"`{row.default!r}`"
-            words = map(text, (row.domain, row.meaning))
-            cells.append((f"`{row.name}`", f"`{row.type}`", shown, *words))
+            own = row.name.rpartition(".")[2]
+            domain, meaning = domains.documented(row.section).get(own, ("", ""))
+            kind = inspect.formatannotation(domains.plain(row.annotation))
+            shown = "must be given" if row.name == "name" else f"`{row.default!r}`"
+            words = map(text, (domain or domains.describe(row.annotation), meaning))
+            cells.append((f"`{row.name}`", f"`{kind}`", shown, *words))
         lines += table(("field", "type", "default", "domain", "meaning"), cells)
     return "\n".join(lines) + "\n"
 

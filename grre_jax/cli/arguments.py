@@ -39,11 +39,11 @@ class Processes:
         """Runs `work` with the other processes; returns 0, or the exit status of the signal that
         ended it, which is printed.
         """
-        from grre_jax.parallel import distributed
-        from grre_jax.training.runtime.stopping import Stopped
+        from grre_jax.parallel import processes
+        from grre_jax.training.stopping import Stopped
 
         try:
-            with distributed.joined(
+            with processes.joined(
                 self.coordinator,
                 self.num_processes,
                 self.process_id,
@@ -102,8 +102,7 @@ def configured(config: str, words: list[str], *, computes: bool = False) -> Any:
     computes keeps compiled programs in the configured folder.
     """
     from grre_jax.machine import keep_compiled
-    from grre_jax.training.config.overrides import override
-    from grre_jax.training.config.run import load_file
+    from grre_jax.training.config.run import load_file, override
 
     loaded = override(load_file(config), words)
     if computes:

@@ -160,11 +160,12 @@ def evaluate(folder: str, words: list[str], *, output: str = "", processes: Proc
 
     def work() -> None:
         from grre_jax.parallel.processes import is_first
-        from grre_jax.training import mirror, policies
-        from grre_jax.training.evaluation import command
+        from grre_jax.training import evaluation, policies, run_folder
 
-        with mirror.copied(folder, steps=(0, None)) as source:
-            run = command.evaluate_run if policies.is_run(source) else command.evaluate_model
+        with run_folder.copied(folder, steps=(0, None)) as source:
+            run = evaluation.evaluate_run
+            if not policies.is_run(source):
+                run = evaluation.evaluate_model
             result = run(source, words)
         if output and is_first():
             files.replace(path, json.dumps(result, indent=2) + "\n")
@@ -192,10 +193,10 @@ def report(folders: tuple[str, ...], *, output: str | None = None, groups: Count
         groups: the most groups of each run on the page, with their completions.
     """
     from grre_jax import reporting
-    from grre_jax.training import mirror
+    from grre_jax.training import run_folder
 
     with contextlib.ExitStack() as stack:
-        copies = {stack.enter_context(mirror.copied(folder)): folder for folder in folders}
+        copies = {stack.enter_context(run_folder.copied(folder)): folder for folder in folders}
         stored = {copy: f"{folder}/rollouts" for copy, folder in copies.items() if is_url(folder)}
         reporting.report([*copies], output, groups=groups, rollouts=stored)
 
@@ -251,9 +252,9 @@ def export(folder: str, output: str, *, step: int | None = None, adapter: bool =
         adapter: write only the LoRA weights, as a folder that PEFT loads; they are merged into the
             model if not given.
     """
-    from grre_jax.training import mirror, policies
+    from grre_jax.training import policies, run_folder
 
-    with mirror.copied(folder, steps=[step]) as source:
+    with run_folder.copied(folder, steps=[step]) as source:
         step = policies.export(source, Path(output), step, adapter=adapter)
     print(f"wrote the {'adapter' if adapter else 'model'} of step {step} to {output}")
 

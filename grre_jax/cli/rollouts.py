@@ -221,8 +221,7 @@ def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: 
     from grre_jax.tasks.config import TaskConfig
     from grre_jax.tasks.pool import ClusterJudges, make_judge, start_judges
     from grre_jax.tasks.task import is_environment, reward_name
-    from grre_jax.training.config.overrides import override
-    from grre_jax.training.config.run import Config
+    from grre_jax.training.config.run import Config, override
 
     config = override(Config("reverify", task=TaskConfig(task)), words)
     fields = config.task

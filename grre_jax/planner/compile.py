@@ -35,13 +35,13 @@ from grre_jax.sampling.distributions.distribution import SamplingDistribution, i
 from grre_jax.sampling.memory import USABLE, device_bytes
 from grre_jax.sampling_params import SamplingParams
 from grre_jax.tasks import task as task_table
-from grre_jax.training import build, state as training_state
+from grre_jax.training import build
 from grre_jax.training.actors import calls
 from grre_jax.training.actors.calls import Call, training_call
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.pack import PackedBatch, pack
 from grre_jax.training.optimizer import make_optimizer
-from grre_jax.training.step import make_train_step
+from grre_jax.training.step import TrainState, full, make_train_step, split
 
 # Of each TPU generation: GiB of memory, cycles a second, axes of a slice. Memory and axes are from
 # cloud.google.com/tpu/docs/v5e and its like; the clock is the peak there over the multiply-adds a
@@ -263,7 +263,7 @@ class AbstractRun:
     config: Config
     mesh: Mesh
     graph: Any
-    state: training_state.TrainState
+    state: TrainState
     batch: PackedBatch
     objective: objectives.Objective
     model: models.ModelConfig
@@ -271,10 +271,8 @@ class AbstractRun:
 
     def lower_step(self) -> jax.stages.Lowered:
         """Returns the train step, lowered for the mesh."""
-        settings = self.config.optimizer
-        optimizer = make_optimizer(settings)
         balance = self.config.training.router_balance
-        step = make_train_step(self.graph, optimizer, settings.schedule(), self.mesh, balance)
+        step = make_train_step(self.graph, self.config.optimizer, self.mesh, balance)
         reference = self.state.params if "ref_logprobs" in self.objective.requires else None
         key = jax.eval_shape(lambda: run_key(self.config.seed, Purpose.SHAPE))
         temperature = jax.ShapeDtypeStruct((), jnp.float32)
@@ -300,7 +298,7 @@ class AbstractRun:
         run = partial(_whole_call, self.graph, shape, columns)
         with meshes.use(self.mesh):
             return jax.jit(run).lower(
-                training_state.full(self.state.params, self.frozen),
+                full(self.state.params, self.frozen),
                 (
                     _array((*lead, settings.max_prompt_tokens), jnp.int32, rows),
                     _array(lead, jnp.int32, rows),
@@ -327,7 +325,7 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
         raise UsageError(str(error)) from error
     model = abstract_model(config)
     shape = build.with_routes(config, model.config, shape)
-    graph, params, frozen = training_state.split(model)
+    graph, params, frozen = split(model)
     params = _placed(params, mesh)
     frozen = _placed(frozen, mesh)
     opt_state = _placed(jax.eval_shape(make_optimizer(config.optimizer).init, params), mesh)
@@ -344,7 +342,7 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
         turns="turns" in objective.requires,
     )
     batch = jax.tree.map(lambda x: _array(x.shape, x.dtype, rows if x.ndim >= 3 else whole), batch)
-    state = training_state.TrainState(params, opt_state, _array((), jnp.int32, whole))
+    state = TrainState(params, opt_state, _array((), jnp.int32, whole))
     return AbstractRun(config, mesh, graph, state, batch, objective, model.config, frozen)
 
 

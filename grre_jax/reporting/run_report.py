@@ -245,9 +245,6 @@ def print_evaluations(
                 cells[label] = _cell("accuracy", share["value"], share["low"], share["high"])
         columns[policy if step is None else f"{policy}, step {step:,}"] = cells
     print_columns(columns, console)
-    reasons = [item for _, row in rows.values() for item in row["left_out"].items()]
-    for name, reason in dict.fromkeys(reasons):
-        console.print(f"{name.replace('_at_', '@')} is left out: {reason}")
 
 
 def _number_cells(row: Mapping[str, Any]) -> dict[str, str]:

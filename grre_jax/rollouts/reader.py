@@ -4,7 +4,7 @@ as it is read; and where the folder is: on a disk, or in an object store by way 
     URL/manifest.jsonl      a line for each data set, as on a disk
     URL/NAME/features.json, ..., rollouts-train.array_record-00000-of-00001
 
-A folder is written on a disk; `training.mirror` copies the one of a run to a store.
+A folder is written on a disk; `training.run_folder` copies the one of a run to a store.
 """
 
 import bisect
@@ -365,7 +365,7 @@ class LocalStorage:
 
 class ObjectStorage(LocalStorage):
     """The rollout folder at a URL as it is when it is opened, which is read only: a run's is
-    written on the local disk, and copied (`training.mirror`). Files are copied to a temporary
+    written on the local disk, and copied (`training.run_folder`). Files are copied to a temporary
     folder as they are read.
 
     Args:

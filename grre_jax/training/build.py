@@ -24,7 +24,7 @@ from grre_jax.tasks.environments.environment import InProcessEnvironments
 from grre_jax.tasks.judging import InProcess
 from grre_jax.tasks.pool import ClusterJudges, EnvironmentPool, make_judge
 from grre_jax.tasks.task import is_environment, reward_name
-from grre_jax.training import state
+from grre_jax.training import step
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.pack import BatchShape
 
@@ -42,9 +42,24 @@ class Parts:
     shape: BatchShape
 
     @cached_property
+    def graph(self) -> Any:
+        """The static half of the model."""
+        return nnx.graphdef(self.model)
+
+    @property
+    def params(self) -> Any:
+        """All parameters of the model, as it was built; a run's first step deletes the trained."""
+        return nnx.to_pure_dict(nnx.state(self.model))
+
+    @property
+    def trained(self) -> Any:
+        """Those of them that are trained."""
+        return step.split(self.model)[1]
+
+    @cached_property
     def frozen(self) -> Any:
         """The parameters that are not trained, on the mesh; {} if all are trained."""
-        return state.frozen(self.model, self.mesh)
+        return step.frozen(self.model, self.mesh)
 
     @cached_property
     def judge(self) -> InProcess | InProcessEnvironments:
@@ -72,7 +87,7 @@ class Parts:
 
     def full(self, params: Any) -> Any:
         """Returns all parameters of a policy from its trained ones."""
-        return state.full(params, self.frozen)
+        return step.full(params, self.frozen)
 
     def provenance(self) -> dict[str, Any]:
         """Returns the metadata of every data set that the run samples; the checkpoint of the
@@ -126,7 +141,18 @@ def build_objective(config: Config) -> objectives.Objective:
         objective = objectives.algorithm(config.objective.name, **config.objective.options)
     except ValueError as error:
         raise UsageError(f"objective: {error}") from error
-    _check_data(config, objective)
+    data = config.data
+    stored = f"data.path={data.path}" if data.path else f"data.mix={data.mix}" if data.mix else ""
+    if "expert" in objective.requires and not stored:
+        raise UsageError(
+            f"objective {objective.name} needs completions of an expert, and this run samples all"
+            " of its data: mix some in with --data.mix FOLDER=0.25:expert"
+        )
+    if "staleness" in objective.requires and stored:
+        raise UsageError(
+            f"objective {objective.name} needs the age of the data in policy versions, and {stored}"
+            " has another run's versions: choose an objective without it, such as grpo"
+        )
     if objective.advantage.of_components and not objective.components:
         raise UsageError(
             f"objective {objective.name} normalises the components of the reward apart: name those"
@@ -157,21 +183,6 @@ def batch_shape(config: Config, mesh: Mesh) -> BatchShape:
         config.training.share_prompts,
         config.sampling.max_turns,
     )
-
-
-def _check_data(config: Config, objective: objectives.Objective) -> None:
-    data = config.data
-    stored = f"data.path={data.path}" if data.path else f"data.mix={data.mix}" if data.mix else ""
-    if "expert" in objective.requires and not stored:
-        raise UsageError(
-            f"objective {objective.name} needs completions of an expert, and this run samples all"
-            " of its data: mix some in with --data.mix FOLDER=0.25:expert"
-        )
-    if "staleness" in objective.requires and stored:
-        raise UsageError(
-            f"objective {objective.name} needs the age of the data in policy versions, and {stored}"
-            " has another run's versions: choose an objective without it, such as grpo"
-        )
 
 
 def with_routes(config: Config, model: ModelConfig, shape: BatchShape) -> BatchShape:
@@ -273,7 +284,7 @@ def build_model(
         model.layers.add_lora(lora, initial(model.config, lora, rngs, dtypes(config.model)[0]))
     # After any low-rank terms were added, so that they are laid out too.
     if mesh is not None:
-        state.place(model, mesh)
+        step.place(model, mesh)
     return model
 
 

@@ -6,36 +6,38 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import numpy as np
 
 from grre_jax import reporting
+from grre_jax.domains import ConfigError
 from grre_jax.errors import DataError
 from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.training import build, state as states
+from grre_jax.training import build
 from grre_jax.training.actors.calls import evaluation_questions
 from grre_jax.training.actors.supply import Supply
-from grre_jax.training.checkpoints.folder import Checkpoints
-from grre_jax.training.data.choose import Chooser
-from grre_jax.training.data.prefetch import Prefetcher, Prepared, place, prepare
-from grre_jax.training.evaluation.evaluate import (
-    evaluate,
+from grre_jax.training.checkpoints import Checkpoints
+from grre_jax.training.config.run import Config
+from grre_jax.training.data.batches import Chooser, Prefetcher, Prepared, place, prepare
+from grre_jax.training.evaluation import (
+    answer,
+    figures,
     make_evaluator,
 )
-from grre_jax.training.preflight import require_best
-from grre_jax.training.runtime.metrics import (
+from grre_jax.training.metrics import (
     DelayedMetrics,
     FailureBound,
     Stopwatch,
     age_scalars,
     verdict_scalars,
 )
-from grre_jax.training.runtime.stopping import StopRequest
-from grre_jax.training.step import compiling
+from grre_jax.training.step import TrainState
+from grre_jax.training.stopping import StopRequest
 
 
 @dataclasses.dataclass
@@ -43,7 +45,7 @@ class Learner:
     """The learning loop of a run.
 
     Args:
-        parts, graph: of the run and of its model.
+        parts: of the run.
         choose: the groups of each step.
         supply: seals the run's own samples; None if the run samples nothing.
         log: takes the metrics of each step.
@@ -54,7 +56,6 @@ class Learner:
     """
 
     parts: build.Parts
-    graph: Any
     choose: Chooser
     supply: Supply | None
     log: reporting.RunLog
@@ -64,12 +65,12 @@ class Learner:
     console: Any
 
     def __post_init__(self):
-        self.evaluator = make_evaluator(self.parts, self.graph)
+        self.evaluator = make_evaluator(self.parts)
         self.questions = evaluation_questions(self.parts)
         self.scores: dict[str, float] = {}  # of the newest evaluation
         self.watch = self.supply.watch if self.supply else Stopwatch()
 
-    def learn(self, state: states.TrainState, step_fn: Callable) -> states.TrainState:
+    def learn(self, state: TrainState, step_fn: Callable) -> TrainState:
         """Takes the steps from the state's to the end of the run.
 
         Args:
@@ -153,9 +154,7 @@ class Learner:
         key = jax.random.wrap_key_data(key_data, impl=jax.random.key_impl(key))
         return objective, temperature, key, reference, self.parts.frozen
 
-    def _after_step(
-        self, done: int, state: states.TrainState, bar: Any, pending: DelayedMetrics
-    ) -> None:
+    def _after_step(self, done: int, state: TrainState, bar: Any, pending: DelayedMetrics) -> None:
         """Evaluates, saves and stops after `done` steps if it is time."""
         config = self.parts.config
         last = done == config.training.steps
@@ -176,7 +175,7 @@ class Learner:
     def _data_of(
         self,
         step: int,
-        state: states.TrainState,
+        state: TrainState,
         prefetcher: Prefetcher,
         bar: Any,
         pending: DelayedMetrics,
@@ -199,7 +198,7 @@ class Learner:
             pending.swap(step, None)
             raise
 
-    def _stop_if_asked(self, state: states.TrainState, pending: DelayedMetrics) -> None:
+    def _stop_if_asked(self, state: TrainState, pending: DelayedMetrics) -> None:
         """Saves the state and ends the run if a signal was received; called between two steps, and
         between two data sets of one step.
         """
@@ -211,7 +210,7 @@ class Learner:
                 " with --resume)"
             )
 
-    def _publish(self, state: states.TrainState, pending: DelayedMetrics, **options: Any) -> None:
+    def _publish(self, state: TrainState, pending: DelayedMetrics, **options: Any) -> None:
         """Saves a checkpoint.
 
         Raises:
@@ -225,12 +224,47 @@ class Learner:
             self.supply.settle(int(state.step))
         self.checkpoints.save(state, **options)
 
-    def _evaluate(self, state: states.TrainState, step: int, bar: Any) -> None:
+    def _evaluate(self, state: TrainState, step: int, bar: Any) -> None:
         if self.questions:
             bar.phase("evaluating" if step else "compiling, evaluating")
-            policies = map(self.parts.full, (state.params, self.start_params))
-            scalars = evaluate(self.evaluator, *policies, self.questions, step=step)
+            policy, start = map(self.parts.full, (state.params, self.start_params))
+            found = answer(self.evaluator, policy, self.questions, step=step)
+            scalars = figures(self.evaluator, *found, start)
             self.log.write("eval", step, scalars)
-            require_best(self.parts.config, scalars)
+            _require_best(self.parts.config, scalars)
             self.scores = scalars
             bar.evaluated(step, scalars)
+
+
+def _require_best(config: Config, scores: dict[str, float]) -> None:
+    """Checks that an evaluation has the figure that selects the best checkpoints.
+
+    Raises:
+        UsageError: it lacks the figure, because the task's verdicts do.
+    """
+    metric = config.checkpoint.best_metric
+    if config.checkpoint.best and metric not in scores:
+        domain = (
+            f"a figure of an evaluation on task {config.task.name} ({', '.join(scores)}; accuracy"
+            " if it returns Verdict(reward, correct=...))"
+        )
+        raise ConfigError("checkpoint.best_metric", domain, metric)
+
+
+@contextlib.contextmanager
+def compiling(step_fn: Any, *arguments: Any) -> Iterator[None]:
+    """Compiles a step in a thread beside what the context does, and waits for it at the end: a call
+    with such arguments then finds the program.
+
+    It is traced before the context begins: TensorFlow Datasets replaces `__import__` in all threads
+    while it is imported, which what the context writes may cause, and tracing imports.
+
+    Args:
+        step_fn: from `make_train_step`.
+        arguments: of the step; of arrays only shapes, dtypes and layouts are used.
+    """
+    lowered = step_fn.lower(*arguments)
+    with ThreadPoolExecutor(1, thread_name_prefix="compiler") as pool:
+        program = pool.submit(lowered.compile)
+        yield
+        program.result()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -129,29 +128,22 @@ class OptimizerConfig(Record):
             raise ConfigError("decay_steps", f"{above} (the run's steps)", self.decay_steps)
 
     def schedule(self) -> optax.Schedule:
-        """Returns the learning rate by update count; the same object for the same config."""
-        return _schedule(self)
+        """Returns the learning rate by update count."""
+        if self.warmup_steps == 0 and self.decay == "none":
+            return optax.constant_schedule(self.learning_rate)
+
+        def rate(count):
+            rise = jnp.minimum((count + 1) / max(self.warmup_steps, 1), 1.0)
+            falling = max(self.decay_steps - self.warmup_steps, 1)
+            fraction = jnp.clip((count - self.warmup_steps) / falling, 0.0, 1.0)
+            left = self.final_fraction + (1 - self.final_fraction) * DECAYS[self.decay](fraction)
+            return self.learning_rate * rise * (left if self.decay != "none" else 1.0)
+
+        return rate
 
 
-@functools.lru_cache(maxsize=16)
-def _schedule(config: OptimizerConfig) -> optax.Schedule:
-    if config.warmup_steps == 0 and config.decay == "none":
-        return optax.constant_schedule(config.learning_rate)
-
-    def rate(count):
-        rise = jnp.minimum((count + 1) / max(config.warmup_steps, 1), 1.0)
-        falling = max(config.decay_steps - config.warmup_steps, 1)
-        fraction = jnp.clip((count - config.warmup_steps) / falling, 0.0, 1.0)
-        left = config.final_fraction + (1 - config.final_fraction) * DECAYS[config.decay](fraction)
-        return config.learning_rate * rise * (left if config.decay != "none" else 1.0)
-
-    return rate
-
-
-@functools.lru_cache(maxsize=16)
 def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
-    """Returns the Optax chain of the config; the same object for the same config, by which
-    `step.make_train_step` finds its compiled step.
+    """Returns the Optax chain of the config.
 
     Raises:
         ConfigError: weight decay of an optimizer that has none.

@@ -21,7 +21,7 @@ from grre_jax.training.actors.calls import (
 )
 from grre_jax.training.actors.trajectories import prompts
 from grre_jax.training.config.run import Config
-from grre_jax.training.evaluation.evaluate import refuse_contaminated
+from grre_jax.training.evaluation import refuse_contaminated
 from grre_jax.training.warm_start import check_demonstrations
 
 
@@ -85,21 +85,6 @@ def check(parts: build.Parts, *, contains: Collection[str]) -> None:
         _check_encoded(parts, evaluation_questions(parts))
         refuse_contaminated(parts, contains)
     check_demonstrations(parts)
-
-
-def require_best(config: Config, scores: dict[str, float]) -> None:
-    """Checks that an evaluation has the figure that selects the best checkpoints.
-
-    Raises:
-        UsageError: it lacks the figure, because the task's verdicts do.
-    """
-    metric = config.checkpoint.best_metric
-    if config.checkpoint.best and metric not in scores:
-        domain = (
-            f"a figure of an evaluation on task {config.task.name} ({', '.join(scores)}; accuracy"
-            " if it returns Verdict(reward, correct=...))"
-        )
-        raise ConfigError("checkpoint.best_metric", domain, metric)
 
 
 def check_decay(config: Config) -> None:

@@ -1,4 +1,5 @@
-"""The train step: advantages, global statistics, gradients over micro-batches, update.
+"""The train step (advantages, global statistics, gradients over micro-batches, update), and the
+state that it takes: parameters, optimizer state, step.
 
 One pure function, compiled once per run.
 
@@ -7,26 +8,119 @@ micro-batch contributes its exact share. Another division into micro-batches the
 change the gradient.
 """
 
-import concurrent.futures
-import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 from jax.sharding import Mesh
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from grre_jax import objectives
 from grre_jax.models.logprobs import token_logprobs
-from grre_jax.parallel import mesh as meshes
+from grre_jax.models.lora import is_lora
+from grre_jax.models.transformer import Transformer
+from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.training.data.pack import PackedBatch
-from grre_jax.training.state import TrainState, full
+from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """A pytree of arrays, which is checkpointed, donated to the step and returned by it.
+
+    Attributes:
+        params: nested dict of the parameters that are trained, as of `nnx.to_pure_dict`: all of
+            them, or those of the low-rank terms (see `frozen`).
+        opt_state: state of the optimizer.
+        step: number of updates; also the policy version of `params`.
+    """
+
+    params: Any
+    opt_state: Any
+    step: Int[Array, ""]
+
+
+def copied(params: Any, mesh: Mesh) -> Any:
+    """Returns a copy of parameters, laid out over the mesh."""
+    copy = jax.jit(
+        lambda params: jax.tree.map(jnp.copy, params),
+        out_shardings=meshes.tree_shardings(params, mesh),
+    )
+    return copy(params)
+
+
+def place(model: Transformer, mesh: Mesh) -> None:
+    """Lays out a model's parameters over the mesh, in the model itself."""
+    nnx.update(model, meshes.laid_out(nnx.state(model), mesh))
+
+
+def release(tree: Any) -> Any:
+    """Deletes the arrays of a tree, also for its other references; returns their shapes, dtypes and
+    shardings.
+    """
+
+    def one(x: Array) -> jax.ShapeDtypeStruct:
+        shape = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+        x.delete()
+        return shape
+
+    return jax.tree.map(one, tree)
+
+
+def split(model: Transformer) -> tuple[Any, Any, Any]:
+    """Returns the static graph, the parameters that are trained, and those that are not.
+
+    A model with low-rank terms trains those alone, any other model all of its parameters.
+    """
+    graph, params = nnx.split(model)
+    params = nnx.to_pure_dict(params)
+    if model.lora is None:
+        return graph, params, {}
+    layers = params["layers"]
+    trained = {name: value for name, value in layers.items() if is_lora(name)}
+    base = {name: value for name, value in layers.items() if not is_lora(name)}
+    return graph, {"layers": trained}, params | {"layers": base}
+
+
+def frozen(model: Transformer, mesh: Mesh) -> Any:
+    """Returns the parameters that are not trained, laid out over the mesh; {} if all are trained.
+
+    Arrays that are laid out so already are not copied.
+    """
+    _, _, params = split(model)
+    return meshes.laid_out(params, mesh)
+
+
+def full(params: Any, frozen: Any) -> Any:
+    """Returns all parameters of a model from its trained and its frozen ones, without a copy."""
+    if not frozen:
+        return params
+    return params | frozen | {"layers": params["layers"] | frozen["layers"]}
+
+
+def fresh(params: Any, settings: OptimizerConfig, mesh: Mesh) -> TrainState:
+    """Returns a state at step 0 with existing parameters and a new optimizer state.
+
+    Args:
+        params: the trained parameters.
+        settings: of the optimizer whose state is laid out.
+        mesh: over which the state is laid out.
+    """
+    optimizer = make_optimizer(settings)
+    shapes = jax.eval_shape(optimizer.init, params)
+    opt_state = jax.jit(optimizer.init, out_shardings=meshes.tree_shardings(shapes, mesh))(params)
+    # By `put`: jax 0.10 cannot list the pieces of an array that `device_put` spreads over processes
+    # of one device each, so it could not be saved.
+    return TrainState(params, opt_state, processes.put(np.int32(0), meshes.replicated(mesh)))
+
 
 Metrics = dict[str, Array]
 
@@ -291,8 +385,7 @@ def _data_metrics(batch: PackedBatch) -> Metrics:
 @functools.lru_cache(maxsize=4)
 def make_train_step(
     graph: Any,
-    optimizer: optax.GradientTransformation,
-    schedule: optax.Schedule,
+    settings: OptimizerConfig,
     mesh: Mesh | None = None,
     router_balance: float = 0.0,
 ) -> Callable[..., tuple[TrainState, Metrics]]:
@@ -302,8 +395,7 @@ def make_train_step(
 
     Args:
         graph: the static half of the model.
-        optimizer: updates the parameters.
-        schedule: learning rate by step, for the metrics.
+        settings: of the optimizer that updates the parameters.
         mesh: of the new state, which is laid out over it as the first one was. Otherwise the
             partitioner would choose another layout after the first step, compile the step again,
             and round otherwise than a resumed run.
@@ -313,6 +405,9 @@ def make_train_step(
         A function `(state, batch, objective, temperature, key, reference=None, frozen=None) ->
         (state, metrics)`, which donates the state.
     """
+
+    optimizer = make_optimizer(settings)
+    schedule = settings.schedule()
 
     def train_step(
         state: TrainState,
@@ -353,22 +448,3 @@ def make_train_step(
 
     # Donated, so that the new state takes the memory of the old one.
     return jax.jit(train_step, donate_argnums=0)
-
-
-@contextlib.contextmanager
-def compiling(step_fn: Any, *arguments: Any) -> Iterator[None]:
-    """Compiles a step in a thread beside what the context does, and waits for it at the end: a call
-    with such arguments then finds the program.
-
-    It is traced before the context begins: TensorFlow Datasets replaces `__import__` in all threads
-    while it is imported, which what the context writes may cause, and tracing imports.
-
-    Args:
-        step_fn: from `make_train_step`.
-        arguments: of the step; of arrays only shapes, dtypes and layouts are used.
-    """
-    lowered = step_fn.lower(*arguments)
-    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="compiler") as pool:
-        program = pool.submit(lowered.compile)
-        yield
-        program.result()

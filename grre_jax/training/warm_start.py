@@ -18,18 +18,19 @@ from grre_jax.rollouts import Group
 from grre_jax.rollouts.dataset import check_limits
 from grre_jax.tasks import Question
 from grre_jax.tasks.task import is_environment, questions
-from grre_jax.training import build, optimizer as training_optimizer, state as training_state
+from grre_jax.training import build
 from grre_jax.training.actors.calls import evaluation_call, report_overlong, training_call
 from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.supply import refresh_together
 from grre_jax.training.actors.trajectories import Play, environment_seed
+from grre_jax.training.data.batches import place
 from grre_jax.training.data.pack import BatchShape
-from grre_jax.training.data.prefetch import place
 from grre_jax.training.data.sources import limits
-from grre_jax.training.evaluation.evaluate import make_evaluator
-from grre_jax.training.runtime.metrics import DelayedMetrics
-from grre_jax.training.runtime.stopping import StopRequest
-from grre_jax.training.step import compiling, make_train_step
+from grre_jax.training.evaluation import make_evaluator
+from grre_jax.training.learner import compiling
+from grre_jax.training.metrics import DelayedMetrics
+from grre_jax.training.step import fresh, make_train_step
+from grre_jax.training.stopping import StopRequest
 
 # Demonstrations are at distant positions of the prompt stream, so that the run itself asks other
 # questions.
@@ -38,7 +39,6 @@ DEMONSTRATIONS_FROM = 1 << 30
 
 def warm_start(
     parts: build.Parts,
-    graph: Any,
     params: Any,
     folder: Path,
     log: reporting.RunLog,
@@ -51,7 +51,6 @@ def warm_start(
 
     Args:
         parts: model, task and configuration.
-        graph: the static half of the model.
         params: the trained parameters to begin with.
         folder: the run's; demonstrations are sealed in it.
         log: takes a row a step.
@@ -72,11 +71,9 @@ def warm_start(
         warm.batch_size, 1, *limits(config), 0, 0, meshes.row_devices(parts.mesh)
     )
     imitate = objectives.algorithm("asymre", beta=1.0)
-    optimizer = training_optimizer.make_optimizer(warm.optimizer)
-    schedule = warm.optimizer.schedule()
     balance = config.training.router_balance
-    step_fn = make_train_step(graph, optimizer, schedule, parts.mesh, balance)
-    state = training_state.fresh(params, optimizer, parts.mesh)
+    step_fn = make_train_step(parts.graph, warm.optimizer, parts.mesh, balance)
+    state = fresh(params, warm.optimizer, parts.mesh)
     progress = reporting.TrainingProgress(
         warm.steps, kind="warm_start", description="warm start", console=console
     )
@@ -87,13 +84,13 @@ def warm_start(
         bar.phase(f"compiling, writing {warm.demonstrations:,} demonstrations")
         # A batch of one group has the shapes of every other one. The first step's demonstrations
         # were checked: one of them is within the limits.
-        one = next(_fitting_groups(parts, _positions(warm.batch_size)))
+        one = next(_fitting_groups(parts, warm.batch_size))
         batch = place([one], shape, imitate, parts.mesh)
         with (
             ThreadPoolExecutor(1, thread_name_prefix="compiler") as pool,
             compiling(step_fn, state, batch, *given),
         ):
-            compiled = pool.submit(_compile_calls, parts, graph, params)
+            compiled = pool.submit(_compile_calls, parts, params)
             order = _demonstrations(parts, folder)
             compiled.result()
         pending = DelayedMetrics(log, time.monotonic(), bar.update, kind="warm_start")
@@ -107,18 +104,18 @@ def warm_start(
     return state.params
 
 
-def _compile_calls(parts: build.Parts, graph: Any, params: Any) -> None:
+def _compile_calls(parts: build.Parts, params: Any) -> None:
     """Compiles the calls of the sampler; none for environments, or for several devices, whose
     programs must be started by one thread.
     """
     config = parts.config
     if parts.mesh.size > 1 or is_environment(parts.task):
         return
-    evaluator = make_evaluator(parts, graph)
+    evaluator = make_evaluator(parts)
     # A dictionary: at temperature 0 both are one explorer, which is compiled once.
     calls = dict.fromkeys((evaluator.sampled, evaluator.greedy), evaluation_call(config))
     if not config.cluster.samples:
-        calls[make_explorer(parts, graph)] = training_call(config)
+        calls[make_explorer(parts)] = training_call(config)
     for explorer, call in calls.items():
         if explorer and call:
             explorer.compile(parts.full(params), call.prompts)
@@ -135,7 +132,7 @@ def _demonstrations(parts: build.Parts, folder: Path) -> rollouts.TrainingOrder:
 
     def write() -> None:
         if len(reader) == 0:
-            groups = _fitting_groups(parts, _positions(warm.demonstrations))
+            groups = _fitting_groups(parts, warm.demonstrations)
             rollouts.write(store, groups, writer="demonstrations", metadata=parts.provenance())
 
     processes.on_first(write)
@@ -153,7 +150,7 @@ def check_demonstrations(parts: build.Parts) -> None:
     """
     warm = parts.config.warm_start
     count = min(warm.batch_size, warm.demonstrations)
-    if warm.steps and not list(_fitting_groups(parts, _positions(count))):
+    if warm.steps and not list(_fitting_groups(parts, count)):
         prompt, new = limits(parts.config)
         raise DataError(
             f"task {parts.task.name}: the {count} demonstrations of a step are over"
@@ -162,16 +159,16 @@ def check_demonstrations(parts: build.Parts) -> None:
         )
 
 
-def _positions(count: int) -> range:
-    return range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + count)
-
-
-def _fitting_groups(parts: build.Parts, positions: range) -> Iterator[Group]:
-    """Yields the demonstrations that are within the limits, and reports the others at the end."""
+def _fitting_groups(parts: build.Parts, count: int) -> Iterator[Group]:
+    """Yields those of the first `count` demonstrations that are within the limits, and reports the
+    others at the end.
+    """
     max_prompt_tokens, max_new_tokens = limits(parts.config)
     prompts = 0
     demonstrations = 0
-    for group in _demonstration_groups(parts, positions):
+    positions = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + count)
+    for position, question in zip(positions, questions(parts.task, positions), strict=True):
+        group = _demonstration_group(parts, position, question)
         if len(group.prompt_tokens) > max_prompt_tokens:
             prompts += 1
         elif group.lengths[0] > max_new_tokens:
@@ -181,11 +178,6 @@ def _fitting_groups(parts: build.Parts, positions: range) -> Iterator[Group]:
             yield group
     report_overlong(prompts, max_prompt_tokens)
     report_overlong(demonstrations, max_new_tokens, "sampling.max_new_tokens")
-
-
-def _demonstration_groups(parts: build.Parts, positions: range) -> Iterator[Group]:
-    for position, question in zip(positions, questions(parts.task, positions), strict=True):
-        yield _demonstration_group(parts, position, question)
 
 
 def _demonstration_group(parts: build.Parts, position: int, question: Question) -> Group:

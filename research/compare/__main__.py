@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grre_jax import config as configs
-from grre_jax.training.config.overrides import override
+from grre_jax.training.config.run import override
 from research import command_line
 from research.compare import study
 

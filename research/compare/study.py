@@ -27,8 +27,8 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.reporting.metrics import accuracy_known
 from grre_jax.reporting.progress import compact_duration
 from grre_jax.training import loop
-from grre_jax.training.checkpoints.folder import listed
-from grre_jax.training.runtime.metrics import Diverged
+from grre_jax.training.checkpoints import listed
+from grre_jax.training.metrics import Diverged
 from research.compare import report as compare_report
 from research.entrants import (
     ASYMRE,

@@ -10,7 +10,7 @@ import pytest
 
 from grre_jax.cli.entry import make_parser
 from grre_jax.config import Config
-from grre_jax.training.config.fields import fields
+from grre_jax.training.config.run import fields
 
 ROOT = Path(__file__).parents[2]
 FOUND = [

@@ -10,21 +10,21 @@ import sys
 import pytest
 
 from grre_jax.errors import UsageError
-from grre_jax.parallel import distributed
+from grre_jax.parallel import processes
 
 MEMBER = """
 import os, sys
 import jax, numpy as np
 from jax.experimental import multihost_utils
 from grre_jax.errors import UsageError
-from grre_jax.parallel import distributed
+from grre_jax.parallel import processes
 
 class Agreed(Exception):
     pass
 
-distributed.HEARTBEAT_SECONDS, distributed.SHUTDOWN_SECONDS = 10, 3
+processes.HEARTBEAT_SECONDS, processes.SHUTDOWN_SECONDS = 10, 3
 address, count, number, what = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-with distributed.joined(address, count, number, agreed=(Agreed,)):
+with processes.joined(address, count, number, agreed=(Agreed,)):
     print("joined", flush=True)
     if what == "both":
         raise UsageError("field x is wrong")
@@ -86,7 +86,7 @@ def test_a_process_that_fails_says_why_and_the_other_ends_too(what, status, last
     ids=["not all three", "id too high", "no process", "no port"],
 )
 def test_wrong_arguments_name_the_flags(arguments):
-    with pytest.raises(UsageError, match="--coordinator"), distributed.joined(*arguments):
+    with pytest.raises(UsageError, match="--coordinator"), processes.joined(*arguments):
         pytest.fail("it joined")
 
 
@@ -95,4 +95,4 @@ def test_a_port_that_is_taken(host):
     with socket.create_server((host, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"--coordinator.*{port}"):
-            distributed._join(f"127.0.0.1:{port}", 2, 0, 1)
+            processes._join(f"127.0.0.1:{port}", 2, 0, 1)

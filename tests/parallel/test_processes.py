@@ -14,9 +14,9 @@ import json, sys
 import jax, numpy as np
 from grre_jax import parallel
 from grre_jax.errors import DataError, UsageError
-from grre_jax.parallel import distributed, processes
+from grre_jax.parallel import processes
 
-with distributed.joined(timeout=300):
+with processes.joined(timeout=300):
     me, out = jax.process_index(), {}
     out["who"] = [jax.process_count(), me, jax.device_count(), processes.many(), processes.is_first()]
     out["numbers"] = processes.gather_ints(10 + me).tolist()
@@ -59,15 +59,15 @@ from grre_jax import models, parallel
 from grre_jax.models.checkpoints import export
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import Transformer
-from grre_jax.parallel import distributed
-from grre_jax.training import state
+from grre_jax.parallel import processes
+from grre_jax.training import step as state
 
 def fail(folder, tensors, max_file_bytes):
     next(tensors)
     raise OSError(28, "No space left on device", "/full/file")
 
 export.write_files = fail
-with distributed.joined(timeout=300):
+with processes.joined(timeout=300):
     mesh = parallel.make_mesh(parallel.MeshConfig(fsdp=8))
     shape = ModelConfig(vocab_size=16, hidden_size=16, intermediate_size=32, num_layers=1,
                         num_heads=2, num_kv_heads=2, head_dim=8, eos_ids=(0,))

@@ -24,7 +24,7 @@ from grre_jax.errors import UsageError
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.planner import compile
 from grre_jax.training import build
-from grre_jax.training.config.overrides import override
+from grre_jax.training.config.run import override
 from grre_jax.training.data.pack import BatchShape
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -5,7 +5,7 @@ import numpy as np
 from flax import nnx
 
 from grre_jax import models, parallel
-from grre_jax.training.completion_logprobs import score_groups
+from grre_jax.training.policies import score_groups
 
 from .test_step import CONFIG
 

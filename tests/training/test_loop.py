@@ -19,10 +19,9 @@ from grre_jax import models, rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import CharTokenizer
 from grre_jax.training import build, loop, policies
-from grre_jax.training.checkpoints import integrity
-from grre_jax.training.checkpoints.folder import Checkpoints, listed
-from grre_jax.training.runtime.metrics import Diverged
-from grre_jax.training.runtime.stopping import Stopped
+from grre_jax.training.checkpoints import Checkpoints, digest, listed
+from grre_jax.training.metrics import Diverged
+from grre_jax.training.stopping import Stopped
 
 from ..groups import text_group
 from ..run_processes import bits, contents, first_state, log, quiet
@@ -67,11 +66,11 @@ def test_data_sets_name_the_parameters_that_sampled_them(tiny_run):
     assert len(set(digests.values())) == len(digests) == 3
     config = policies.load_config(tiny_run)
     parts = build.build(config)
-    _, like = first_state(parts)
+    like = first_state(parts)
     checkpoints = Checkpoints(tiny_run / "checkpoints", read_only=True)
     for step in (0, 6):
         params = checkpoints.restore_params(like.params, step)
-        assert integrity.digest(parts.full(params)) == digests[step]
+        assert digest(parts.full(params)) == digests[step]
 
 
 @pytest.mark.parametrize(

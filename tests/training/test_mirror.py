@@ -6,9 +6,9 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.training import mirror
-from grre_jax.training.checkpoints.folder import listed
-from grre_jax.training.mirror import Mirror, copied, opened
+from grre_jax.training import run_folder
+from grre_jax.training.checkpoints import listed
+from grre_jax.training.run_folder import Mirror, copied, opened
 
 from ..run_processes import entered
 
@@ -108,7 +108,7 @@ def test_a_damaged_checkpoint_is_named(store, url, pushed):
 
 
 def test_one_learner_and_no_foreign_folder(store, url):
-    with opened(url), pytest.raises(UsageError, match="run_dir"), opened(url):
+    with opened(url), pytest.raises(UsageError, match="in use.*run-dir"), opened(url):
         pass
     store.files.pipe_file(f"{store.bucket}/photos/a.jpg", b"x")
     with pytest.raises(UsageError, match="photos"), opened(f"s3://{store.bucket}/photos"):
@@ -120,14 +120,14 @@ def test_a_checkpoint_is_entered_after_the_data_that_was_sealed_before_it(
 ):
     """The learner seals and saves while its files are listed."""
     run = pushed(0)
-    states = mirror._states
+    states = run_folder._states
 
     def meanwhile(folder):
-        monkeypatch.setattr(mirror, "_states", states)
+        monkeypatch.setattr(run_folder, "_states", states)
         work(folder, make_group, 1)
         return states(folder)
 
-    monkeypatch.setattr(mirror, "_states", meanwhile)
+    monkeypatch.setattr(run_folder, "_states", meanwhile)
     run.push()
     assert len(rollouts.read(f"{url}/rollouts")) > max(entered(url))
     run.push()
@@ -154,6 +154,7 @@ def test_what_was_sent_is_not_sent_again_and_what_is_removed_goes(store, make_gr
     store.log.clear()
     run.push()
     run._enter(7)  # listed a moment ago, gone now
-    assert entered(url) == [0] and not [entry for entry in store.log if entry[0] == "PUT"]
+    sent = [entry[1] for entry in store.log if entry[0] == "PUT"]
+    assert entered(url) == [0] and all(name.endswith(run_folder.MANIFEST) for name in sent)
     run.clear()
     assert run._store.names() == []

@@ -5,7 +5,7 @@ import pytest
 from grre_jax.config import Config
 from grre_jax.domains import ConfigError
 from grre_jax.training import preflight
-from grre_jax.training.config.overrides import override
+from grre_jax.training.config.run import override
 
 
 def test_steps_beyond_the_decay_are_refused():

@@ -6,7 +6,7 @@ import pytest
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import run_folder
-from grre_jax.training.config.overrides import override
+from grre_jax.training.config.run import override
 from grre_jax.training.run_folder import open_run_folder
 
 from ..run_processes import contents

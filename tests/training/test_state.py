@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from grre_jax import models, parallel
-from grre_jax.training import state as training_state
+from grre_jax.training import step as training_state
 from grre_jax.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
 
 from .test_step import CONFIG
@@ -51,14 +51,15 @@ def test_updates_are_scaled_by_the_effective_sample_size(params):
 
 
 @pytest.mark.parametrize("donate", [False, True])
-def test_a_state_is_a_copy_of_the_model_unless_it_is_given_away(donate):
+def test_a_state_has_the_arrays_that_it_is_given(donate):
     model = models.Transformer(CONFIG, rngs=nnx.Rngs(0))
     before = jax.tree.map(np.array, models.parameters(model))
     mesh = parallel.make_mesh(parallel.MeshConfig())
     training_state.place(model, mesh)
     where = model.embed[...].unsafe_buffer_pointer()
-    optimizer = make_optimizer(OptimizerConfig())
-    graph, state = training_state.create(model, optimizer, mesh, donate=donate)
+    graph, params, _ = training_state.split(model)
+    given = params if donate else training_state.copied(params, mesh)
+    state = training_state.fresh(given, OptimizerConfig(), mesh)
     assert int(state.step) == 0 and all(x.sharding.mesh == mesh for x in jax.tree.leaves(state))
     assert (state.params["embed"].unsafe_buffer_pointer() == where) == donate
     after = models.parameters(nnx.merge(graph, state.params))

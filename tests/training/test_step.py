@@ -9,10 +9,10 @@ from flax import nnx
 
 from grre_jax import models, objectives, parallel
 from grre_jax.models.config import ModelConfig
-from grre_jax.training import state as training_state
-from grre_jax.training.completion_logprobs import score_groups
+from grre_jax.training import step as training_state
 from grre_jax.training.data.pack import BatchShape, pack
-from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
+from grre_jax.training.optimizer import OptimizerConfig
+from grre_jax.training.policies import score_groups
 from grre_jax.training.step import loss_and_gradient, make_train_step
 
 CONFIG = ModelConfig(
@@ -204,9 +204,8 @@ def trainer(parts):
         name="sgd", learning_rate=1.0, warmup_steps=10, b1=0.0, clip_norm=0.0, ess_exponent=2.0
     )
     mesh = parallel.make_mesh(parallel.MeshConfig())
-    optimizer = make_optimizer(config)
-    step = make_train_step(parts[0], optimizer, config.schedule(), mesh)
-    return step, lambda: training_state.create(nnx.merge(*parts), optimizer, mesh)[1]
+    step = make_train_step(parts[0], config, mesh)
+    return step, lambda: training_state.fresh(training_state.copied(parts[1], mesh), config, mesh)
 
 
 def test_one_compilation_serves_steps_data_and_numbers(trainer, groups, make_group, caplog):

@@ -15,17 +15,17 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import encoding
 from grre_jax.tasks import Question
 from grre_jax.training import build
-from grre_jax.training.config.overrides import override
-from grre_jax.training.runtime.stopping import StopRequest
+from grre_jax.training.config.run import override
+from grre_jax.training.stopping import StopRequest
 from grre_jax.training.warm_start import DEMONSTRATIONS_FROM, check_demonstrations, warm_start
 
 from ..run_processes import first_state, quiet
 
 
 def start(parts, folder):
-    graph, state = first_state(parts)
+    state = first_state(parts)
     log = Mock()
-    params = warm_start(parts, graph, state.params, folder, log, StopRequest(), quiet())
+    params = warm_start(parts, state.params, folder, log, StopRequest(), quiet())
     return params, [call.args for call in log.write.call_args_list]
 
 

@@ -17,14 +17,13 @@ from concurrent.futures import CancelledError, Future
 from typing import Any
 
 import jax
-import optax
 
 import grre_jax
 from grre_jax.errors import DataError, UsageError
 from grre_jax.machine import keep_compiled
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.rollouts import Group, encoding
-from grre_jax.training import build, state as states
+from grre_jax.training import build
 from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.config.run import Config
 
@@ -59,10 +58,8 @@ class Worker:
         self._parts = build.build(dataclasses.replace(config, mesh=MeshConfig()))
         self._parts.use_judges(judges)
         encoding.import_libraries()  # before there are threads, which trace or write
-        # An explorer takes no steps: its state has no moments.
-        graph, state = states.create(self._parts.model, optax.identity(), self._parts.mesh)
-        self._explorer = make_explorer(self._parts, graph)
-        self._layout = jax.tree.map(lambda array: array.sharding, state.params)
+        self._explorer = make_explorer(self._parts)
+        self._layout = jax.tree.map(lambda array: array.sharding, self._parts.trained)
         self._version = -1
         self._policy: Any = None
 

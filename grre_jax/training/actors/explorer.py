@@ -28,7 +28,7 @@ from grre_jax.tasks.task import is_environment, questions
 from grre_jax.training import build
 from grre_jax.training.actors.calls import call_of, check_prompt, fitting, fitting_questions
 from grre_jax.training.actors.trajectories import Play
-from grre_jax.training.runtime.metrics import Stopwatch
+from grre_jax.training.metrics import Stopwatch
 
 MOST_DRAWN = 2  # calls that wait to be verified; the sampler waits at more
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
@@ -377,21 +377,20 @@ class Explorer:
 
 def make_explorer(
     parts: build.Parts,
-    graph: Any,
     settings: SamplingConfig | None = None,
     purpose: Purpose = Purpose.EXPLORE,
 ) -> Explorer:
     """Returns an explorer of a run's questions.
 
     Args:
-        parts, graph: of the run and of its model.
+        parts: of the run.
         settings: of the calls; the run's own if None.
         purpose: of the draws.
     """
     config = parts.config
     settings = settings or config.sampling
     return Explorer(
-        graph,
+        parts.graph,
         parts.task,
         parts.tokenizer,
         settings,

@@ -22,11 +22,11 @@ from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.actors.weight_sync import Policy, publish
-from grre_jax.training.checkpoints.folder import Checkpoints
+from grre_jax.training.checkpoints import Checkpoints
 from grre_jax.training.data import plan
 from grre_jax.training.data.plan import Samples
-from grre_jax.training.runtime.metrics import Stopwatch
-from grre_jax.training.state import TrainState
+from grre_jax.training.metrics import Stopwatch
+from grre_jax.training.step import TrainState
 
 # Prompts from which on a call that has fewer is sampled in a quarter of its shape.
 LEAST_PROMPTS = 64

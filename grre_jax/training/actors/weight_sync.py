@@ -8,9 +8,8 @@ import jax
 
 from grre_jax.parallel import processes
 from grre_jax.training import build
-from grre_jax.training.checkpoints import integrity
-from grre_jax.training.checkpoints.folder import Checkpoints
-from grre_jax.training.runtime.metrics import Stopwatch
+from grre_jax.training.checkpoints import Checkpoints, digest
+from grre_jax.training.metrics import Stopwatch
 
 if TYPE_CHECKING:
     from grre_jax.training.actors.cluster import Explorers
@@ -52,9 +51,9 @@ def publish(
     """
     full = jax.block_until_ready(parts.full(params))  # of a step that still computes
     with watch("weights"):
-        digest = integrity.digest(full)
+        found = digest(full)
     checkpoint = f"checkpoints/{version}" if version in checkpoints.steps else ""
-    metadata = parts.provenance() | {"checkpoint": checkpoint, "weights": digest}
+    metadata = parts.provenance() | {"checkpoint": checkpoint, "weights": found}
     if not parts.config.cluster.samples:
         return Policy(version, explorer.policy(full), metadata)
     # Explorers on a cluster have the frozen parameters.

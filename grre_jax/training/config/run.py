@@ -1,16 +1,24 @@
-"""The configuration of a run: typed and frozen, built by a Python file and overridden by dotted
-names on the command line.
+"""The configuration of a run: typed and frozen, built by a Python file, overridden by dotted names
+on the command line, and described field by field.
 """
 
 import dataclasses
 import importlib.util
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from grre_jax.domains import ConfigError, Record, Seed, nearest
+from grre_jax.domains import (
+    ConfigError,
+    Record,
+    Seed,
+    annotations,
+    literal,
+    nearest,
+    parse,
+)
 from grre_jax.errors import DataError, UsageError, raised_in
 from grre_jax.models.source import ModelSource
 from grre_jax.parallel.mesh import MeshConfig
@@ -18,7 +26,6 @@ from grre_jax.reporting.metrics import LoggingConfig
 from grre_jax.sampling.config import SamplingConfig
 from grre_jax.storage import remote
 from grre_jax.tasks.config import TaskConfig
-from grre_jax.training.config.fields import fields
 from grre_jax.training.config.sections import (
     CheckpointConfig,
     ClusterConfig,
@@ -324,3 +331,80 @@ def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> l
         elif a != b:
             names.append(prefix + key)
     return names
+
+
+class Field(NamedTuple):
+    """A field of a configuration.
+
+    Attributes:
+        name: dotted, as on the command line.
+        section: the class that has it, whose docstring has its meaning.
+        annotation: see `domains.checked`.
+        default: its value in the configuration that was walked.
+    """
+
+    name: str
+    section: type
+    annotation: Any
+    default: Any
+
+
+def fields(section: Any, prefix: str = "") -> list[Field]:
+    """Returns every field of a configuration or of one of its sections, in order.
+
+    Args:
+        section: the configuration; its values become the defaults.
+        prefix: of the names.
+    """
+    listed = []
+    for field in dataclasses.fields(section):
+        name = prefix + field.name
+        value = getattr(section, field.name)
+        if dataclasses.is_dataclass(value):
+            listed += fields(value, f"{name}.")
+        else:
+            annotation = annotations(type(section))[field.name]
+            listed.append(Field(name, type(section), annotation, value))
+    return listed
+
+
+def override(config: Config, arguments: Sequence[str]) -> Config:
+    """Applies `--dotted.name value` (or `--dotted.name=value`) arguments to a configuration.
+
+    All of them are applied together, since fields must fit each other; of two values for one field
+    the last counts. Entries of `options` may be new: `--objective.options.epsilon_low 0.6`; a JSON
+    object gives several. Another `name` (of the objective, of the task) drops the options.
+
+    Args:
+        config: the configuration.
+        arguments: words of the command line.
+
+    Raises:
+        UsageError: an unknown field, a missing value, or a value outside its domain.
+    """
+    table = {field.name: field for field in fields(config)}
+    changes: dict[str, Any] = {}
+    words = iter(arguments)
+    for word in words:
+        name, equals, text = word.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        if not equals:
+            text = next(words, None)
+        if not word.startswith("--") or text is None:
+            raise UsageError(f"{word}: expected a field and its value: --name VALUE")
+        parent, _, entry = name.rpartition(".")
+        if name in table:
+            _put(changes, name, parse(name, table[name].annotation, text))
+        elif parent in table and isinstance(table[parent].default, dict):
+            _put(changes, parent, {entry: literal(text)})
+        else:
+            raise unknown_field(name)
+    return with_fields(config, changes)
+
+
+def _put(changes: dict[str, Any], name: str, value: Any) -> None:
+    """Enters a value under a dotted name; entries of a dictionary are added to earlier ones."""
+    *sections, last = name.split(".")
+    for section in sections:
+        changes = changes.setdefault(section, {})
+    changes[last] = changes.get(last, {}) | value if isinstance(value, dict) else value

@@ -212,8 +212,7 @@ def pack(
                 )
             values[response:end] = group.components[name]
         response = end
-    filling = Filling(shape.micro_batches * shape.rows, shape.pack_length, shape.share_prompts)
-    packed = packed_rows(groups, filling, carried, turns=turns, routes=shape.routes, expert=expert)
+    packed = _packed_rows(groups, shape, carried, turns=turns, expert=expert)
     tokens = {
         name: x.reshape(shape.micro_batches, shape.rows, *x.shape[1:]) for name, x in packed.items()
     }
@@ -304,23 +303,21 @@ def _staleness(
     return ages
 
 
-def packed_rows(
+def _packed_rows(
     groups: Sequence[Group],
-    filling: Filling,
+    batch: BatchShape,
     carried: Sequence[str],
     *,
     turns: bool,
-    routes: tuple[int, ...] = (),
-    expert: bool = False,
+    expert: bool,
 ) -> dict[str, Shaped[np.ndarray, "rows length ..."]]:
     """Packs everything that has one entry per token of a step's groups.
 
     Args:
         groups: one step's.
-        filling: empty rows.
+        batch: the run's batch shape.
         carried: fields of log-probs to include; zeros for a group without, as an expert's.
         turns: include the number of each token's turn, 0 outside of turns.
-        routes: layers and experts of a token, to include its experts; empty for none.
         expert: groups of an expert's completions alone need no routes.
 
     Returns:
@@ -330,7 +327,9 @@ def packed_rows(
     Raises:
         DataError: naming the group, if it does not fit.
     """
-    shape = (len(filling.used), filling.length)
+    routes = batch.routes
+    shape = (batch.micro_batches * batch.rows, batch.pack_length)
+    filling = Filling(*shape, batch.share_prompts)
     names = ("tokens", "positions", "segment_ids", "prefix_ids", "response_ids")
     packed = {name: np.zeros(shape, np.int32) for name in (*names, *("turns",) * turns)}
     packed["mask"] = np.zeros(shape, bool)

@@ -20,7 +20,7 @@ from its folder.
 """
 
 import dataclasses
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import Annotated, Any
 
 import numpy as np
@@ -130,16 +130,10 @@ class Regime(Record):
         """Returns the batches that a policy version generates in a run of `steps`, each as the
         first step that trains on it; empty for a version that samples nothing.
         """
-        if self.offline:
-            return range(0, steps, self.reuse) if version == 0 else range(0)
-        # The sampler never has the weights of this version.
-        if version % self.sync_interval:
-            return range(0)
-        ahead = self.sync_offset + self.staleness
-        # As `version` ends at 0, the initial policy samples the first `ahead` steps' batches too.
-        first = 0 if version == 0 else version + ahead
-        first = -(-first // self.reuse) * self.reuse
-        return range(first, min(version + self.sync_interval + ahead, steps), self.reuse)
+        firsts = range(0, steps, self.reuse)
+        # Versions of batches never decrease.
+        first = bisect_left(firsts, version, key=self.version)
+        return firsts[first : bisect_right(firsts, version, key=self.version)]
 
     @property
     def described(self) -> str:
@@ -318,34 +312,6 @@ def refill_position(position: int, round_: int) -> int:
     return round_ * POSITIONS_PER_ROUND + position
 
 
-def settle(source: Any, position: int, version: int, rounds: int) -> tuple[int | None, int | None]:
-    """Looks at a position and its refills, up to the first group with signal.
-
-    Args:
-        source: the rollout folder, a `sources.Source`.
-        position: in the prompt stream.
-        version: the policy version that samples it.
-        rounds: largest number of refills; 0 for no dynamic sampling, which reads no group.
-
-    Returns:
-        The number of the group that is trained on, or None; and the position that must be sampled
-        before that is known, or None. Without both no round has signal, and the position is left
-        out.
-
-    Raises:
-        CorruptShard: a group cannot be read.
-    """
-    for round_ in range(rounds + 1):
-        refill = refill_position(position, round_)
-        index = source.reader.find(refill, version)
-        if index is None:
-            # Whether a later round is needed depends on the rewards of this one.
-            return None, refill
-        if not rounds or source.has_reward_variance(index):
-            return index, None
-    return None, None
-
-
 @dataclasses.dataclass(frozen=True)
 class Samples:
     """The run's own samples: the groups of each step, and those that are still to be sampled.
@@ -405,7 +371,7 @@ class Samples:
         steps from `since`.
         """
         positions = self.schedule.sampled(version, self.steps, since)
-        absent = (settle(self.source, place, version, self.rounds)[1] for place in positions)
+        absent = (self._scheduled(position, version)[1] for position in positions)
         return [position for position in absent if position is not None]
 
     def needs(self, version: int) -> bool:
@@ -415,9 +381,27 @@ class Samples:
         except CorruptShard:
             return True  # sampling it again takes this checkpoint
 
+    def _scheduled(self, position: int, version: int) -> tuple[int | None, int | None]:
+        """Looks at a position and its refills, up to the first group with signal.
+
+        Returns:
+            The number of the group that is trained on, or None; and the position that must be
+            sampled before that is known, or None. Without both no round has signal, and the
+            position is left out.
+        """
+        for round_ in range(self.rounds + 1):
+            refill = refill_position(position, round_)
+            index = self.source.reader.find(refill, version)
+            if index is None:
+                # Whether a later round is needed depends on the rewards of this one.
+                return None, refill
+            if not self.rounds or self.source.has_reward_variance(index):
+                return index, None
+        return None, None
+
     def _settle(self, position: int, version: int, step: int) -> tuple[int | None, int | None]:
         if not self.schedule.regime.newest:
-            return settle(self.source, position, version, self.rounds)
+            return self._scheduled(position, version)
         allowed = self.schedule.regime.window(step, self.steps)
         # In the order of sealing, so that a group which was trained on stays the one that is found.
         for index in self.source.reader.index.get(position, ()):

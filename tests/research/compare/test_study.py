@@ -11,7 +11,7 @@ from grre_jax import rollouts
 from grre_jax.config import EvaluationConfig, Regime
 from grre_jax.errors import UsageError
 from grre_jax.reporting import MetricsLog
-from grre_jax.training.runtime.metrics import Diverged
+from grre_jax.training.metrics import Diverged
 from research.compare import study
 from research.entrants import NARROW, REINFORCE
 

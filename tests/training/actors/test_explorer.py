@@ -11,11 +11,12 @@ from grre_jax.errors import DataError
 from grre_jax.tasks.judging import Judged
 from grre_jax.training import build
 from grre_jax.training.actors.explorer import make_explorer
-from grre_jax.training.actors.supply import Policy, Supply, calls_of
-from grre_jax.training.completion_logprobs import score_groups
+from grre_jax.training.actors.supply import Supply, calls_of
+from grre_jax.training.actors.weight_sync import Policy
 from grre_jax.training.data import plan
 from grre_jax.training.data.plan import Regime, Samples, Schedule
 from grre_jax.training.data.sources import Source
+from grre_jax.training.policies import score_groups
 
 from ...run_processes import first_state
 
@@ -24,8 +25,8 @@ from ...run_processes import first_state
 def explorer(make_config, tmp_path_factory):
     words = "--seed 11 --sampling.temperature 0.9 --sampling.top_k 12"
     parts = build.build(make_config(tmp_path_factory.mktemp("explore") / "run", words))
-    graph, state = first_state(parts)
-    return make_explorer(parts, graph), state.params
+    state = first_state(parts)
+    return make_explorer(parts), state.params
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ def parts(make_config, tmp_path):
 
 
 def test_a_position_takes_the_next_question_that_fits(parts):
-    explorer = make_explorer(parts(), None)
+    explorer = make_explorer(parts())
     for positions in ([3, 0, 4, 5, 13], [3], [13, 4]):
         for position, question in zip(positions, explorer.questions(positions), strict=True):
             wanted = position % 10

@@ -13,7 +13,7 @@ from grre_jax.errors import DataError
 from grre_jax.training.actors.supply import Supply
 from grre_jax.training.data.plan import Samples
 from grre_jax.training.data.sources import Source
-from grre_jax.training.runtime.metrics import Stopwatch
+from grre_jax.training.metrics import Stopwatch
 
 
 def test_a_resumed_run_samples_what_explorers_left_with_every_policy_that_is_there(

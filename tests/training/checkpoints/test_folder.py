@@ -11,11 +11,11 @@ import pytest
 
 from grre_jax import parallel
 from grre_jax.errors import DataError
-from grre_jax.training.checkpoints import integrity
-from grre_jax.training.checkpoints.folder import Checkpoints, listed
+from grre_jax.training import checkpoints as training_checkpoints
+from grre_jax.training.checkpoints import Checkpoints, listed
 from grre_jax.training.config.sections import CheckpointConfig
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
-from grre_jax.training.state import TrainState, fresh
+from grre_jax.training.step import TrainState, fresh
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +33,9 @@ def state():
     params = tree()
     params["embed"][0, :3] = [1e-42, -0.0, np.inf]  # a subnormal, a signed zero, an infinity
     whole = parallel.replicated(mesh)
-    optimizer = make_optimizer(OptimizerConfig(learning_rate=0.1))
-    state = fresh(jax.device_put(params, whole), optimizer, mesh)
-    _, opt_state = jax.jit(optimizer.update)(tree(), state.opt_state, state.params)
+    settings = OptimizerConfig(learning_rate=0.1)
+    state = fresh(jax.device_put(params, whole), settings, mesh)
+    _, opt_state = jax.jit(make_optimizer(settings).update)(tree(), state.opt_state, state.params)
     return TrainState(state.params, jax.device_put(opt_state, whole), state.step)
 
 
@@ -162,11 +162,11 @@ def test_checksums_name_an_array_that_is_not_what_was_stored(state, saved, monke
     def wrong(tree):
         return jax.tree.map(lambda x: x.at[0].add(1), right(tree))
 
-    right = integrity.of
-    monkeypatch.setattr(integrity, "of", wrong)
+    right = training_checkpoints.checksums
+    monkeypatch.setattr(training_checkpoints, "checksums", wrong)
     folder = saved(2)
     checkpoints = Checkpoints(folder, read_only=True)
-    monkeypatch.setattr(integrity, "of", right)
+    monkeypatch.setattr(training_checkpoints, "checksums", right)
     with pytest.raises(DataError, match=r"params: .*embed"):
         checkpoints.restore_params(state.params, 2)
     with pytest.raises(DataError, match=r"step 9.*\[2\]"):

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import jax.numpy as jnp
 import pytest
 
-from grre_jax.training.checkpoints.folder import Checkpoints
-from grre_jax.training.state import TrainState
+from grre_jax.training.checkpoints import Checkpoints
+from grre_jax.training.step import TrainState
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 from grre_jax import config as configs
 from grre_jax.config import Config, TaskConfig
 from grre_jax.errors import UsageError
-from grre_jax.training.config import overrides
+from grre_jax.training.config.run import override
 from grre_jax.training.config.sections import MixEntry, parse_mix
 
 DEFAULT = Config(name="default")
@@ -38,21 +38,21 @@ def value_of(config, dotted):
     ],
 )
 def test_override_converts(words, field, expected):
-    value = value_of(overrides.override(DEFAULT, words.split(" ", 1)), field)
+    value = value_of(override(DEFAULT, words.split(" ", 1)), field)
     assert value == expected and type(value) is type(expected)
 
 
 def test_options_belong_to_their_algorithm_or_task():
     """Beside new ones they are kept; another algorithm or task takes none of them."""
-    config = overrides.override(
+    config = override(
         DEFAULT, ["--objective.name=grpo", "--objective.options.epsilon_low=0.2", "--seed=0"]
     )
-    changed = overrides.override(config, ["--objective.options.tau=0.5", "--task.name=gsm8k"])
+    changed = override(config, ["--objective.options.tau=0.5", "--task.name=gsm8k"])
     assert changed.objective.options == {"epsilon_low": 0.2, "tau": 0.5}
     assert changed.task == TaskConfig("gsm8k", {})
     words = ["--objective.options.tau=0.5", "--objective.name=red_weight"]
-    assert overrides.override(config, words).objective.options == {"tau": 0.5}
-    assert overrides.override(config, ["--objective.name", "grpo"]) == config
+    assert override(config, words).objective.options == {"tau": 0.5}
+    assert override(config, ["--objective.name", "grpo"]) == config
 
 
 def test_a_configuration_imports_what_lies_beside_it(tmp_path, monkeypatch):
@@ -98,7 +98,7 @@ WORDS = """
 
 @pytest.mark.parametrize("path", [None, *SHIPPED], ids=str)
 def test_configurations_survive_json(path):
-    config = configs.load_file(path) if path else overrides.override(DEFAULT, WORDS)
+    config = configs.load_file(path) if path else override(DEFAULT, WORDS)
     stored = json.loads(config.to_json())
     assert configs.from_dict(stored) == config
     assert config.name == (path.stem if path else "default")

@@ -4,7 +4,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
-from grre_jax.training.data.choose import Chooser
+from grre_jax.training.data.batches import Chooser
 from grre_jax.training.data.plan import Regime, Samples, Schedule, refill_position
 from grre_jax.training.data.sources import Source
 

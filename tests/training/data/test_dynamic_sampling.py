@@ -35,9 +35,10 @@ class Folder:
 )
 def test_sampling_what_is_missing_ends_with_the_first_signal_of_each_place(places, rounds, random):
     folder = Folder()
+    samples = plan.Samples(folder, None, 0, rounds)
 
     def missing():
-        found = [(plan.settle(folder, *place, rounds)[1], place[1]) for place in places]
+        found = [(samples._scheduled(*place)[1], place[1]) for place in places]
         return [(position, version) for position, version in found if position is not None]
 
     while todo := missing():
@@ -49,7 +50,7 @@ def test_sampling_what_is_missing_ends_with_the_first_signal_of_each_place(place
         refills = [plan.refill_position(place, a) for a in range(rounds + 1)]
         sampled = [folder.signals[p, version] for p in refills if (p, version) in folder.signals]
         assert sampled[:-1] == [False] * (len(sampled) - 1)  # no refill after a signal
-        index, _ = plan.settle(folder, place, version, rounds)
+        index, _ = samples._scheduled(place, version)
         if True in sampled or not rounds:
             position = refills[sampled.index(True) if rounds else 0]
             assert folder.groups[index] == (position, version)

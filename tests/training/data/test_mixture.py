@@ -10,8 +10,8 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import build
-from grre_jax.training.config.overrides import override
-from grre_jax.training.data.choose import Chooser, own_samples, stored_streams
+from grre_jax.training.config.run import override
+from grre_jax.training.data.batches import Chooser, own_samples, stored_streams
 from grre_jax.training.data.sources import open_folders
 
 from ...groups import chosen_groups, text_group

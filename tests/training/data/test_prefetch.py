@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from grre_jax.training.data.prefetch import Prefetcher
+from grre_jax.training.data.batches import Prefetcher
 
 
 def test_what_is_ready_is_prepared_by_the_thread_and_handed_out_for_its_step():

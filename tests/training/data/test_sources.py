@@ -11,9 +11,9 @@ import pytest
 from grre_jax import objectives, rollouts
 from grre_jax.errors import DataError
 from grre_jax.training import build
-from grre_jax.training.config.overrides import override
+from grre_jax.training.config.run import override
 from grre_jax.training.data import sources
-from grre_jax.training.data.choose import Chooser, stored_streams
+from grre_jax.training.data.batches import Chooser, stored_streams
 
 from ...groups import chosen_groups, played_group, text_group
 

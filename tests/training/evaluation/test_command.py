@@ -5,8 +5,7 @@ import shutil
 import pytest
 
 from grre_jax.errors import UsageError
-from grre_jax.training import policies
-from grre_jax.training.evaluation import command
+from grre_jax.training import evaluation, policies
 
 TASK = ["--task.name", "arithmetic", "--task.options.operands", "2"]
 
@@ -20,7 +19,7 @@ def model(tiny_run, tmp_path_factory):
 
 def evaluated(model, *words):
     words = [*TASK, "--sampling.prompts-per-call", "4", *words]
-    return command.evaluate_model(model, words)
+    return evaluation.evaluate_model(model, words)
 
 
 def test_greedy_answers_agree(model):

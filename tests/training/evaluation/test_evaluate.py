@@ -10,10 +10,10 @@ from grre_jax.errors import UsageError
 from grre_jax.reporting import wilson_interval
 from grre_jax.tasks import Verdict
 from grre_jax.tasks.judging import InProcess
-from grre_jax.training import build, preflight
-from grre_jax.training.completion_logprobs import score_groups
-from grre_jax.training.evaluation.evaluate import Evaluator, evaluate, figures, make_evaluator
-from grre_jax.training.runtime.metrics import verdict_scalars
+from grre_jax.training import build, learner, preflight
+from grre_jax.training.evaluation import Evaluator, answer, figures, make_evaluator
+from grre_jax.training.metrics import verdict_scalars
+from grre_jax.training.policies import score_groups
 
 from ...groups import text_group
 from ...run_processes import first_state
@@ -28,15 +28,20 @@ class Judge:
         return Verdict(float(len(completion) % 2))
 
 
+def evaluate(evaluator, params, start_params, questions, step):
+    groups = answer(evaluator, params, questions, step=step)
+    return figures(evaluator, *groups, start_params)
+
+
 @pytest.fixture(scope="module")
 def setting(make_config, tmp_path_factory):
     """(evaluator without greedy completions, first parameters, other parameters, held-out
     questions).
     """
     parts = build.build(make_config(tmp_path_factory.mktemp("evaluate") / "run"))
-    graph, state = first_state(parts)
+    state = first_state(parts)
     task = parts.task
-    explorer = make_evaluator(parts, graph).sampled
+    explorer = make_evaluator(parts).sampled
     explorer = dataclasses.replace(explorer, task=Judge(), judge=InProcess(Judge()))
     draw = np.random.default_rng(0)
     other = jax.tree.map(
@@ -98,7 +103,7 @@ def test_greedy_figures_are_those_of_greedy_completions(make_config, setting):
     parts = build.build(make_config("", "--evaluation.num_samples 1 --evaluation.greedy true"))
     parts = dataclasses.replace(parts, task=Likely())
     vars(parts)["judge"] = InProcess(parts.task)  # a local class cannot be sent to another process
-    evaluator = make_evaluator(parts, alone.sampled.graph)
+    evaluator = make_evaluator(parts)
     sampled = dataclasses.replace(evaluator, greedy=None)
     expected = evaluate(sampled, other, first, questions, step=7)
     assert 0 <= expected["accuracy"] < 0.9
@@ -114,7 +119,7 @@ def test_greedy_figures_are_those_of_greedy_completions(make_config, setting):
 
 def test_the_best_is_by_a_figure_that_evaluations_have(make_config):
     with pytest.raises(UsageError, match="best_metric"):  # the task does not give it
-        preflight.require_best(make_config("", "--checkpoint.best 1"), {"reward": 0.5})
+        learner._require_best(make_config("", "--checkpoint.best 1"), {"reward": 0.5})
 
 
 def test_a_policy_is_no_distance_from_itself_and_each_step_draws_anew(setting):

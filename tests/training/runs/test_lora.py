@@ -14,9 +14,9 @@ from grre_jax import models, objectives
 from grre_jax.cli import entry
 from grre_jax.errors import UsageError
 from grre_jax.models.lora import LoraConfig
-from grre_jax.training import build, loop, policies, state as training_state
+from grre_jax.training import build, loop, policies, step as training_state
 from grre_jax.training.data.pack import BatchShape, pack
-from grre_jax.training.export import write_model
+from grre_jax.training.policies import write_model
 from grre_jax.training.step import loss_and_gradient
 
 from ...models.conftest import random_model
@@ -77,7 +77,7 @@ def test_a_run_trains_resumes_and_exports_what_the_next_one_begins_with(
 ):
     base = tmp_path / "base"
     parts = build.build(make_config(tmp_path / "none"))
-    write_model(parts, *nnx.split(parts.model), base, step=0, contains=())
+    write_model(parts, parts.params, base, step=0, contains=())
 
     def config(name, words=""):
         common = f"--model.path {base} --model.lora_rank 2 --model.lora_alpha 4"

@@ -15,10 +15,10 @@ from flax import nnx
 from grre_jax import models, objectives, parallel
 from grre_jax.models import LoraConfig, ModelConfig, Transformer, transformer
 from grre_jax.rollouts import Group
-from grre_jax.training import state as states
+from grre_jax.training import step as states
 from grre_jax.training.data.pack import BatchShape
-from grre_jax.training.data.prefetch import place
-from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
+from grre_jax.training.data.batches import place
+from grre_jax.training.optimizer import OptimizerConfig
 from grre_jax.training.step import make_train_step
 
 SIZES = dict(vocab_size=50, hidden_size=32, intermediate_size=48, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8)
@@ -41,7 +41,6 @@ def group(number):
 
 groups = [group(n) for n in range(9)]
 settings = OptimizerConfig(learning_rate=1e-2)
-optimizer = make_optimizer(settings)
 compiled = []
 jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: compiled.append(name) if "backend_compile" in name else None)
 objective = objectives.algorithm("grpo", kl_coef=0.05, kl_estimator="k3")
@@ -54,11 +53,12 @@ def run(name, mesh_config, devices):
         if parameter.endswith("_lora_b"):  # zero in a new model
             draw = np.random.default_rng(1).normal(scale=0.2, size=value.shape)
             getattr(model.layers, parameter.removeprefix("layers."))[...] = draw.astype(np.float32)
-    graph, state = states.create(model, optimizer, mesh)
+    graph, params, _ = states.split(model)
+    state = states.fresh(states.copied(params, mesh), settings, mesh)
     frozen = states.frozen(model, mesh)
     reference = jax.tree.map(lambda x: x * 1.05, state.params)
     shape = BatchShape.of_run(9, 4, 5, 6, 28, 4, parallel.row_devices(mesh))
-    step = make_train_step(graph, optimizer, settings.schedule(), mesh)
+    step = make_train_step(graph, settings, mesh)
     losses, norms, before = [], [], 0
     for number in range(3):
         before = len(compiled) if number == 1 else before

@@ -9,10 +9,10 @@ import pytest
 from grre_jax import objectives
 from grre_jax.errors import DataError
 from grre_jax.parallel import mesh as meshes
+from grre_jax.training.data.batches import place
 from grre_jax.training.data.pack import BatchShape
-from grre_jax.training.data.prefetch import place
 from grre_jax.training.loop import train
-from grre_jax.training.runtime.metrics import FailureBound
+from grre_jax.training.metrics import FailureBound
 
 from ...groups import packed_group, played_group
 from ...run_processes import log

@@ -6,12 +6,12 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.training import loop
-from grre_jax.training.mirror import copied
+from grre_jax.training.run_folder import copied
 
 from ...run_processes import bits, entered, kill_all, log, quiet, start, written
 
 # The process copies often.
-OFTEN = "\nfrom grre_jax.training import mirror\nmirror.SECONDS = 0.1\n"
+OFTEN = "\nfrom grre_jax.training import run_folder\nrun_folder.SECONDS = 0.1\n"
 
 
 @pytest.mark.slow

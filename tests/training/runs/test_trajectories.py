@@ -16,7 +16,7 @@ from grre_jax.tasks.environments.environment import InProcessEnvironments
 from grre_jax.tasks.task import load_function
 from grre_jax.training import build, policies
 from grre_jax.training.actors.explorer import make_explorer
-from grre_jax.training.config.overrides import override
+from grre_jax.training.config.run import override
 from grre_jax.training.loop import train
 
 from ...conftest import CALCULATOR
@@ -97,9 +97,9 @@ class Counted(load_function(CALCULATOR)):
 
 def test_no_more_environments_are_open_than_the_task_allows(config):
     parts = build.build(config)
-    graph, state = first_state(parts)
+    state = first_state(parts)
     counted = Counted(operands=2, digits=1)
-    explorer = make_explorer(parts, graph)
+    explorer = make_explorer(parts)
     limited = dataclasses.replace(explorer, task=counted, judge=InProcessEnvironments(counted))
     questions = [counted.question(position) for position in range(4)]
     found = limited.groups(state.params, questions, range(4), policy_version=0)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grre_jax.training.runtime.metrics import DelayedMetrics, Stopwatch, age_scalars
+from grre_jax.training.metrics import DelayedMetrics, Stopwatch, age_scalars
 
 
 def metrics(loss, tokens=10):

@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from grre_jax.parallel import processes
-from grre_jax.training.runtime import stopping
-from grre_jax.training.runtime.stopping import StopRequest
+from grre_jax.training import stopping
+from grre_jax.training.stopping import StopRequest
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

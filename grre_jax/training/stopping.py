@@ -8,7 +8,6 @@ SIGTERM that arrived before the run had installed its handlers.
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 import threading
 from typing import Any
@@ -17,7 +16,6 @@ import jax
 from jax.experimental import multihost_utils
 
 from grre_jax.parallel import processes
-from grre_jax.parallel.processes import LargestOf
 
 
 class Stopped(Exception):
@@ -36,7 +34,6 @@ class Stopped(Exception):
         return self.args[0]
 
 
-@dataclasses.dataclass
 class StopRequest:
     """A context that records SIGTERM and SIGINT, for a check between steps.
 
@@ -47,9 +44,10 @@ class StopRequest:
         received: the signal, or None; another process's only after `agreed` returned it.
     """
 
-    received: signal.Signals | None = None
-    _calls: int = dataclasses.field(default=0, init=False, repr=False)
-    _largest: LargestOf = dataclasses.field(default_factory=LargestOf, init=False, repr=False)
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._calls = 0
+        self._largest = processes.LargestOf()
 
     def __enter__(self) -> StopRequest:
         def note(number: int, _: Any) -> None:

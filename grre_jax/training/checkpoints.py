@@ -3,26 +3,34 @@ run share.
 
 Each process writes and reads the arrays on its own devices, and a run may be resumed by another
 number of processes. The first state (step 0, after any warm start) is always kept: it is the policy
-of offline data and of the KL to the start. Every part is stored beside the checksums of its arrays,
-against which reads are checked (`integrity.py`).
+of offline data and of the KL to the start.
+
+Every part is stored beside the checksums of its arrays, against which reads are checked: neither
+Orbax nor TensorStore notices a damaged bit in an array's data. An array's checksum is the sum of
+its elements' bits, as unsigned integers modulo 2**32. It changes with any single damaged bit. It
+does not depend on the order of the elements, so it is the same on any mesh, is computed where the
+array's parts are, and costs one pass over them.
 """
 
 import contextlib
 import dataclasses
+import hashlib
 import math
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from orbax.checkpoint import v1 as ocp
 
 from grre_jax.errors import DataError
-from grre_jax.training.checkpoints import integrity
+from grre_jax.parallel import mesh as meshes
 from grre_jax.training.config.sections import CheckpointConfig
-from grre_jax.training.state import TrainState
+from grre_jax.training.step import TrainState
 
 _UNREADABLE = (OSError, ValueError, KeyError, RuntimeError)  # errors of Orbax for damaged files
 
@@ -109,7 +117,7 @@ class Checkpoints:
             self._saving = step
             with self._failing(), turn(self._checkpointer.is_saving_in_progress):
                 parts = _parts(state)
-                sums = {name + integrity.SUFFIX: integrity.of(x) for name, x in parts.items()}
+                sums = {name + SUFFIX: checksums(x) for name, x in parts.items()}
                 self._checkpointer.save_checkpointables_async(
                     step, parts | sums, metrics=dict(metrics) if metrics else None
                 )
@@ -190,24 +198,6 @@ def listed(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def read_params(folder: Path, step: int, like: Any) -> Any:
-    """Returns the parameters of a checkpoint of a run that is not opened.
-
-    Args:
-        folder: of the checkpoints.
-        step: of the checkpoint.
-        like: arrays or shapes with shardings, by which the parameters are laid out.
-
-    Raises:
-        DataError: the checkpoint is missing or damaged.
-    """
-    checkpoints = Checkpoints(folder, read_only=True)
-    try:
-        return checkpoints.restore_params(like, step)
-    finally:
-        checkpoints.close()
-
-
 def _parts(state: TrainState) -> dict[str, Any]:
     """Returns a state as it is stored: the parameters can be read without the rest."""
     return {"params": state.params, "training": {"opt_state": state.opt_state, "step": state.step}}
@@ -219,13 +209,13 @@ def _loaded(file: Path, like: dict[str, Any]) -> dict[str, Any]:
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like
     )
     # Checkpoints of earlier versions have no checksums.
-    beside = {name: name + integrity.SUFFIX for name in like}
+    beside = {name: name + SUFFIX for name in like}
     checked = {name: sums for name, sums in beside.items() if (file / sums).is_dir()}
-    asked = shapes | {sums: integrity.abstract(shapes[name]) for name, sums in checked.items()}
+    asked = shapes | {sums: abstract_checksums(shapes[name]) for name, sums in checked.items()}
     with turn():
         loaded = ocp.load_checkpointables(file, asked)
     for name, sums in checked.items():
-        integrity.check(name, loaded[name], loaded[sums])
+        _check(name, loaded[name], loaded[sums])
     return loaded
 
 
@@ -258,3 +248,65 @@ def turn(writing: Callable[[], bool] = bool) -> Iterator[None]:
             time.sleep(_PAUSE)
         _writing = writing
         yield
+
+
+SUFFIX = "_checksums"
+# By bytes of an element; eight are two words.
+UNSIGNED = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint32}
+
+
+@jax.jit
+def checksums(tree: Any) -> Any:
+    """Returns for each array its checksum and a number for its dtype, uint32 [2]."""
+    return jax.tree.map(_sum, tree)
+
+
+def digest(params: Any) -> str:
+    """Returns the SHA-256 (hexadecimal) over the name, dtype, shape and checksum of every array,
+    which identifies a policy on any mesh.
+    """
+    arrays = jax.tree_util.tree_leaves_with_path(params)
+    sums = jax.device_get(checksums(params))
+    named = zip(arrays, jax.tree.leaves(sums), strict=True)
+    text = "".join(
+        f"{jax.tree_util.keystr(path)} {x.dtype} {x.shape} {int(checksum[0])}\n"
+        for (path, x), checksum in named
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def abstract_checksums(tree: Any) -> Any:
+    """Returns shapes, dtypes and shardings of `checksums(tree)`; the arrays may be deleted."""
+
+    def one(x):
+        # Two numbers, whole on every device however the array is cut.
+        whole = meshes.replicated(x.sharding.mesh)
+        return jax.ShapeDtypeStruct((2,), jnp.uint32, sharding=whole)
+
+    return jax.tree.map(one, tree)
+
+
+def _check(name: str, part: Any, sums: Any) -> None:
+    """Compares a part of a checkpoint with its checksums.
+
+    Args:
+        name: of the part.
+        part: its arrays, as they were read.
+        sums: result of `checksums`, as it was stored.
+
+    Raises:
+        ValueError: arrays differ from the stored ones; names them.
+    """
+    now, stored = jax.device_get((checksums(part), sums))
+    # An array that was converted to another dtype as it was read cannot be compared.
+    differs = jax.tree.map(lambda a, b: a[1] == b[1] and a[0] != b[0], now, stored)
+    named = jax.tree_util.tree_leaves_with_path(differs)
+    if damaged := [jax.tree_util.keystr(path) for path, differs in named if differs]:
+        raise ValueError(f"{name}: {damaged} are not what was stored, by their checksums")
+
+
+def _sum(x: jax.Array) -> jax.Array:
+    bits = jax.lax.bitcast_convert_type(x, UNSIGNED[x.dtype.itemsize])
+    kind = jnp.uint32(zlib.crc32(str(x.dtype).encode()))
+    # Unsigned sums wrap around, which is the modulus: the order of the elements does not matter.
+    return jnp.stack([bits.astype(jnp.uint32).sum(dtype=jnp.uint32), kind])
