@@ -281,14 +281,18 @@ def _for_each_k(
     return figures
 
 
-# Fields that an evaluation may set. What it draws is under `evaluation`.
+# Fields that an evaluation may set, or their beginnings. What it draws is under `evaluation`: other
+# fields of sampling would have no effect.
 FIELDS = (
     "data.",
     "evaluation.",
     "mesh.",
     "model.",
     "run_dir",
-    "sampling.",
+    "sampling.cache_dtype",
+    "sampling.max_",
+    "sampling.prompts_per_call",
+    "sampling.wait_for_answers",
     "seed",
     "task.",
 )
@@ -333,9 +337,8 @@ def evaluate_model(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     Args:
         path: a Hugging Face folder.
         overrides: configuration fields as on the command line: --task.name gsm8k
-            --evaluation.num-samples 8. Of the sampling section max_new_tokens (256 if not given),
-            prompts_per_call, max_concurrent and cache_dtype apply; the limit on prompts fits the
-            questions.
+            --evaluation.num-samples 8. sampling.max_new_tokens is 256 if not given; the limit on
+            prompts fits the questions.
 
     Returns:
         {"model", "task", "questions", "sampling": `Evaluator.settings`, "policy": `figures` and

@@ -37,6 +37,7 @@ def test_greedy_answers_agree(model):
     ("words", "field"),
     [
         ("--training.steps 3", "training.steps"),
+        ("--sampling.temperature 0.5", "sampling.temperature"),  # evaluation has its own
         ("--evaluation.max-new-tokens 3000", "evaluation.max_new_tokens"),
         ("", "arithmetic/held-out"),  # it trained on the questions
     ],
