@@ -10,7 +10,7 @@ from grre_jax.models.checkpoints.config_json import (
     config_from_dict as config_from_dict,
     config_to_dict as config_to_dict,
 )
-from grre_jax.models.checkpoints.export import save as save
+from grre_jax.models.checkpoints.export import merged as merged, save as save
 from grre_jax.models.checkpoints.huggingface import (
     fingerprint as fingerprint,
     init as init,
@@ -18,7 +18,6 @@ from grre_jax.models.checkpoints.huggingface import (
     load_config as load_config,
     parameters as parameters,
 )
-from grre_jax.models.checkpoints.merge import merged as merged
 from grre_jax.models.config import ModelConfig as ModelConfig, RopeScaling as RopeScaling
 from grre_jax.models.logprobs import (
     head_logprobs as head_logprobs,

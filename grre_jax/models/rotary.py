@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -150,7 +149,6 @@ def rotate(
     return y if turned == x.shape[-1] else jnp.concatenate([y, x[..., turned:]], axis=-1)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3,))
 def rotate_groups(
     y: Float[Array, "rows length kv parts dim"],
     cos: Float[Array, "#rows length half"],
@@ -163,7 +161,7 @@ def rotate_groups(
 ]:
     """Splits fused projections by key-value group and rotates queries and keys.
 
-    The gradient is one concatenation instead of a sum of padded parts.
+    By `split`, whose gradient is one concatenation; that of indexing is a sum of padded parts.
 
     Args:
         y: [rows, length, kv, group + 2, dim]; per group its queries, its key, its value.
@@ -174,20 +172,8 @@ def rotate_groups(
     Returns:
         Queries [rows, length, kv, group, dim]; keys and values [rows, length, kv, dim].
     """
-    turned = rotate(y[..., :-1, :], cos[..., None, :], sin[..., None, :], interleaved)
-    return turned[..., :-1, :], turned[..., -1, :], y[..., -1, :]
-
-
-def _rotate_groups_backward(interleaved, tables, cotangents):
-    cos, sin = tables
-    d_q, d_k, d_v = cotangents
-    d_qk = jnp.concatenate([d_q, d_k[..., None, :]], axis=-2)
-    turned = rotate(d_qk, cos[..., None, :], -sin[..., None, :], interleaved)
-    d_y = jnp.concatenate([turned, d_v[..., None, :]], axis=-2)
-    return d_y, jnp.zeros_like(cos), jnp.zeros_like(sin)
-
-
-rotate_groups.defvjp(
-    lambda y, cos, sin, interleaved: (rotate_groups(y, cos, sin, interleaved), (cos, sin)),
-    _rotate_groups_backward,
-)
+    sizes = (y.shape[-2] - 2, 1)
+    qk, v = jax.lax.split(y, (sum(sizes), 1), axis=-2)
+    turned = rotate(qk, cos[..., None, :], sin[..., None, :], interleaved)
+    q, k = jax.lax.split(turned, sizes, axis=-2)
+    return q, k[..., 0, :], v[..., 0, :]

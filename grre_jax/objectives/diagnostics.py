@@ -147,16 +147,11 @@ def batch_diagnostics(logprobs: Float[Array, "..."], batch: Batch) -> dict[str, 
             sums, jnp.asarray(batch.group_ids) >= 0
         ),
     }
-    # Tokens that do not count sort to the end, behind every rank that is read: a selection of the
-    # live tokens would have a shape that depends on the data.
-    ordered = jnp.sort(jnp.where(mask, log_ratio, jnp.inf))
-    tokens = jnp.sum(mask)
-    for name, quantile in QUANTILES.items():
-        rank = quantile * jnp.maximum(tokens - 1, 0).astype(ordered.dtype)
-        low, high = (ordered[rounded(rank).astype(jnp.int32)] for rounded in (jnp.floor, jnp.ceil))
-        metrics[f"log_ratio_{name}"] = jnp.where(
-            tokens > 0, low + (high - low) * (rank - jnp.floor(rank)), 0
-        )
+    # A selection of the tokens that count would have a shape that depends on the data.
+    levels = jnp.array([*QUANTILES.values()])
+    quantiles = jnp.nanquantile(jnp.where(mask, log_ratio, jnp.nan), levels)
+    quantiles = jnp.where(mask.any(), quantiles, 0)
+    metrics |= {f"log_ratio_{name}": quantiles[i] for i, name in enumerate(QUANTILES)}
     return metrics | ({} if batch.staleness is None else _by_staleness(log_ratio, mask, batch))
 
 

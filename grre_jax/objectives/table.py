@@ -13,7 +13,6 @@ from grre_jax.objectives.objective import Mask, Part, Shaping, Weight
 from grre_jax.objectives.parts import (
     advantages,
     aggregations,
-    batch_advantages,
     masks,
     penalties,
     ratios,
@@ -89,7 +88,7 @@ _STD = {
 _GRPO = {
     "population": {"advantage": advantages.group_std},
     "sample": {"advantage": advantages.group_std_sample},
-    "batch": {"advantage": batch_advantages.batch_std, "defaults": {"std_epsilon": 1e-4}},
+    "batch": {"advantage": advantages.batch_std, "defaults": {"std_epsilon": 1e-4}},
 }
 _STANDARDISED = {"advantage": advantages.group_std}
 _BY_RESPONSE = {"aggregation": aggregations.response}
@@ -211,10 +210,10 @@ TABLE: Mapping[str, Row] = {
         variants={
             # The std_epsilon of the authors' TRL.
             "response": {
-                "advantage": batch_advantages.decoupled,
+                "advantage": advantages.decoupled,
                 "defaults": {"std_epsilon": 1e-4},
             },
-            "token": {"advantage": batch_advantages.decoupled_whitened},
+            "token": {"advantage": advantages.decoupled_whitened},
         },
     ),
     "dr_grpo": Row(
@@ -489,8 +488,8 @@ TABLE: Mapping[str, Row] = {
         ("REINFORCE++", "https://arxiv.org/abs/2501.03262"),
         {"term": terms.ppo, "mask": masks.one_side},
         variants={
-            "baseline": {"advantage": batch_advantages.whitened},
-            "returns": {"advantage": batch_advantages.whitened_returns},
+            "baseline": {"advantage": advantages.whitened},
+            "returns": {"advantage": advantages.whitened_returns},
         },
     ),
     "opo": Row(
@@ -501,7 +500,7 @@ TABLE: Mapping[str, Row] = {
     "gpg": Row(
         "A = (responses / non-zero rewards) (r - mean(r)); g = -A grad l",
         ("GPG", "https://arxiv.org/abs/2504.02546"),
-        {"advantage": batch_advantages.gpg},
+        {"advantage": advantages.gpg},
     ),
     "maxrl": Row(
         "A = (r - mean(r)) / mean(r), 0 where the mean is 0; g = -A grad l",

@@ -28,8 +28,7 @@ from grre_jax.planner.counts import Counts, count
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.sampling import prompt_batch
 from grre_jax.sampling.decoding import engine
-from grre_jax.sampling.decoding.slots import KEY_WORDS, PromptSlots
-from grre_jax.sampling.decoding.state import Shape
+from grre_jax.sampling.decoding.slots import KEY_WORDS, PromptSlots, Shape
 from grre_jax.sampling.decoding.weights import prepared
 from grre_jax.sampling.distributions.distribution import SamplingDistribution, idle_scopes
 from grre_jax.sampling.memory import USABLE, device_bytes

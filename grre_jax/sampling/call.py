@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from grre_jax.sampling.decoding import engine
-from grre_jax.sampling.decoding.state import Shape, Trace
+from grre_jax.sampling.decoding.slots import Shape, Trace
 from grre_jax.sampling.decoding.weights import Weights
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
 from grre_jax.sampling.prompt_batch import PromptBatch, bucket, whole

@@ -25,8 +25,7 @@ from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling.call import SamplerCall
 from grre_jax.sampling.decoding.shards import placed
-from grre_jax.sampling.decoding.slots import NONE
-from grre_jax.sampling.decoding.state import RUNNING, SCORES, STOPPED, Trace
+from grre_jax.sampling.decoding.slots import NONE, RUNNING, SCORES, STOPPED, Trace
 from grre_jax.sampling.decoding.weights import Weights, prepared
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
 from grre_jax.sampling.prompt_batch import make_prompt_batch

@@ -27,8 +27,7 @@ from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling.call import LEAST_SLOTS, SHRINK
 from grre_jax.sampling.decoding import trajectories as programs
-from grre_jax.sampling.decoding.slots import KEY_WORDS, NONE
-from grre_jax.sampling.decoding.state import RUNNING, SCORES, STOPPED
+from grre_jax.sampling.decoding.slots import KEY_WORDS, NONE, RUNNING, SCORES, STOPPED
 from grre_jax.sampling.decoding.weights import Weights, prepared
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
 from grre_jax.sampling.prompt_batch import bucket, checked_key, pad_prompts, padded_ends, whole

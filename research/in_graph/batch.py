@@ -20,8 +20,7 @@ from jaxtyping import Array, Float, Int
 from grre_jax.models import ModelConfig, Transformer
 from grre_jax.sampling import SamplingDistribution, SamplingParams, prepared
 from grre_jax.sampling.decoding import engine
-from grre_jax.sampling.decoding.slots import NONE
-from grre_jax.sampling.decoding.state import SCORES, Shape
+from grre_jax.sampling.decoding.slots import NONE, SCORES, Shape
 from grre_jax.sampling.prompt_batch import make_prompt_batch
 from grre_jax.tasks import build
 from grre_jax.training.data.pack import PackedBatch

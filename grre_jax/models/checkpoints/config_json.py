@@ -14,7 +14,7 @@ from typing import Any
 from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import UsageError
 from grre_jax.json_files import Tokens, check, fields_of
-from grre_jax.models.checkpoints import config_fields, rope_fields
+from grre_jax.models.checkpoints import config_fields
 from grre_jax.models.checkpoints.families import FAMILIES, Row, model_type
 from grre_jax.models.config import ModelConfig
 
@@ -178,9 +178,11 @@ def _layers(resolved: Any, row: Row) -> dict[str, Any]:
     kinds = getattr(resolved, "layer_types", None)
     slides = (bool(window),) * count
     if kinds is not None:
-        if not {rope_fields.FULL, rope_fields.SLIDING}.issuperset(kinds):
-            raise ConfigError("layer_types", f"{rope_fields.FULL} or {rope_fields.SLIDING}", kinds)
-        slides = tuple(kind == rope_fields.SLIDING for kind in kinds)
+        if not {config_fields.FULL, config_fields.SLIDING}.issuperset(kinds):
+            raise ConfigError(
+                "layer_types", f"{config_fields.FULL} or {config_fields.SLIDING}", kinds
+            )
+        slides = tuple(kind == config_fields.SLIDING for kind in kinds)
     rotates = (True,) * count
     if row.rotated == "listed":
         rotates = tuple(map(bool, resolved.no_rope_layers))
@@ -199,18 +201,18 @@ def _rotary(resolved: Any, row: Row, slides: bool) -> dict[str, Any]:
     prefix = "rope_parameters."
     local_theta = 0.0
     if row.layered:
-        kinds = (rope_fields.FULL, rope_fields.SLIDING)
+        kinds = (config_fields.FULL, config_fields.SLIDING)
         check(rope, dict.fromkeys(kinds, dict), prefix, required=kinds)
-        local_theta, _ = rope_fields.read(rope[kinds[1]], f"{prefix}{kinds[1]}.", ())
+        local_theta, _ = config_fields.read_rope(rope[kinds[1]], f"{prefix}{kinds[1]}.", ())
         rope = rope[kinds[0]]
         prefix = f"{prefix}{kinds[0]}."
         # transformers 5 reads it beside the kinds of layers alone, where it is true.
         if rope.get("truncate", True) is not True:
             raise ConfigError(f"{prefix}truncate", "true", rope["truncate"])
-    theta, scaling = rope_fields.read(rope, prefix, row.scalings)
-    share = rope.get(rope_fields.PARTIAL)
+    theta, scaling = config_fields.read_rope(rope, prefix, row.scalings)
+    share = rope.get(config_fields.PARTIAL)
     if share not in (None, 1) and not row.partial:
-        raise ConfigError(rope_fields.PARTIAL, "1: this family rotates whole heads", share)
+        raise ConfigError(config_fields.PARTIAL, "1: this family rotates whole heads", share)
     return {
         "rope_theta": theta,
         "rope_scaling": scaling,
@@ -282,7 +284,10 @@ def config_from_dict(
                 family=family, **options, **_special_ids(values, generation), **row.fixed
             )
         except ConfigError as error:
-            fields |= {"rotary_share": rope_fields.PARTIAL, "query_scale": "query_pre_attn_scalar"}
+            fields |= {
+                "rotary_share": config_fields.PARTIAL,
+                "query_scale": "query_pre_attn_scalar",
+            }
             field = fields.get(error.field, error.field)
             raise ConfigError(field, error.domain, error.value) from error
 
@@ -320,7 +325,7 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
         "model_type": model_type(config.family),
         "intermediate_size": config.intermediate_size,
         row.activation: activation,
-        **rope_fields.write(config, layered=row.layered, partial=row.partial),
+        **config_fields.write_rope(config, layered=row.layered, partial=row.partial),
         "bos_token_id": config.bos_id,
         "eos_token_id": eos[0] if len(eos) == 1 else eos or None,
         "torch_dtype": dtype,
@@ -349,7 +354,7 @@ def _written_layers(config: ModelConfig, row: Row) -> dict[str, Any]:
         values |= {"use_sliding_window": any(slides)}
     if row.windows == "all" or (row.windows == "chosen" and not any(slides)):
         return values | {"sliding_window": config.sliding_window or None}
-    kinds = [rope_fields.SLIDING if one else rope_fields.FULL for one in slides]
+    kinds = [config_fields.SLIDING if one else config_fields.FULL for one in slides]
     # transformers requires a window even if no layer slides, but of an EXAONE 4 that rotates.
     window = config.sliding_window or config.max_positions
     if row.rotated == "sliding" and not any(slides) and all(rotates):

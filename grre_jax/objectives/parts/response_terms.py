@@ -14,11 +14,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from grre_jax.objectives.batch import Groups, segment_groups
+from grre_jax.objectives.batch import segment_groups
 from grre_jax.objectives.inputs import Contribution, LossInputs, Responses
 from grre_jax.objectives.objective import Statistic, positive, term
 from grre_jax.objectives.parts.advantages import TAU
 from grre_jax.objectives.parts.masks import unmasked
+
+RESPONSES_AT_ONCE = 32  # that are compared with all others
 
 
 def response_contribution(
@@ -129,40 +131,20 @@ def _preferences(
     rewards = x.response_data("rewards")
     moved = x.stats.gathered["reference_log_ratio_sums"].astype(x.logprobs.dtype)
     live = groups.live & (x.stats.response_tokens > 0)
-    # With the responses of a group side by side, those `apart` from each other are compared at
-    # once: O(responses x largest group), where an array of all pairs would be quadratic.
-    order = jnp.argsort(jnp.where(live, groups.segments, rewards.size), stable=True)
-    segments, live, rewards, moved = (
-        jax.lax.stop_gradient(values)[order] for values in (groups.segments, live, rewards, moved)
-    )
-    index = jnp.arange(rewards.size)
 
-    def compare(state):
-        apart, pairs, values, derivatives = state
-        # `roll` wraps around: pairs of the end with the beginning are left out by `after > index`.
-        after = jnp.roll(index, -apart)
-        together = (after > index) & (segments == segments[after]) & live & live[after]
-        side = jnp.where(together, jnp.sign(rewards - rewards[after]), 0)
-        gap = jnp.where(side != 0, side * (moved - moved[after]), 0)
-        value, slope = (jnp.where(side != 0, f(gap), 0) for f in (loss, derivative))
-        first = jnp.where(side > 0, value, 0)
-        second = jnp.where(side < 0, value, 0)
+    def compare(i):
+        together = (groups.segments == groups.segments[i]) & live & live[i]
+        side = jnp.where(together, jnp.sign(rewards[i] - rewards), 0)
+        gap = jnp.where(side != 0, side * (moved[i] - moved), 0)
         # A pair counts once, at the response that was preferred.
-        values += first + jnp.roll(second, apart)
-        derivatives += side * slope - jnp.roll(side * slope, apart)
-        return apart + 1, pairs + jnp.sum(side != 0), values, derivatives
+        value = jnp.where(side > 0, loss(gap), 0)
+        return value.sum(), (side * derivative(gap)).sum(), (side > 0).sum()
 
-    largest = jnp.max(Groups(segments, live).sizes, initial=0)
-    nothing = jnp.zeros_like(moved)
-    # jax has no reverse-mode derivative of a while_loop; none is needed, as it is stated.
-    _, pairs, values, derivatives = jax.lax.while_loop(
-        lambda state: state[0] < largest, compare, (1, jnp.array(0), nothing, nothing)
-    )
-    values, derivatives = (
-        jnp.zeros_like(moved).at[order].set(sums / jnp.maximum(pairs, 1))
-        for sums in (values, derivatives)
-    )
-    return response_contribution(x, values, derivatives)
+    # Some at a time: an array of all pairs would be quadratic.
+    index = jnp.arange(rewards.size)
+    values, derivatives, pairs = jax.lax.map(compare, index, batch_size=RESPONSES_AT_ONCE)
+    count = jnp.maximum(pairs.sum(), 1)
+    return response_contribution(x, values / count, derivatives / count)
 
 
 @_preference(hyperparameters=(DPO_BETA,))

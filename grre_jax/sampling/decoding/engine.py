@@ -24,27 +24,25 @@ from grre_jax.sampling.decoding.attention import SlotAddresses, VisibleTokens, a
 from grre_jax.sampling.decoding.cache import MANY_QUERIES, Cache, width_for
 from grre_jax.sampling.decoding.shards import Chosen, picked, placed, taken
 from grre_jax.sampling.decoding.slots import (
+    CUT,
     KEY_KIND,
     KEY_WORDS,
     NONE,
+    RUNNING,
+    SCORES,
+    STOPPED,
     DecodeSlots,
     Number,
     PromptSlots,
+    Shape,
+    State,
+    Trace,
     assign_all,
     assign_waiting,
     at_completions,
     at_decode_slots,
     release,
     slot_addresses,
-)
-from grre_jax.sampling.decoding.state import (
-    CUT,
-    RUNNING,
-    SCORES,
-    STOPPED,
-    Shape,
-    State,
-    Trace,
 )
 from grre_jax.sampling.decoding.weights import Weights
 from grre_jax.sampling.distributions.distribution import SamplingDistribution

@@ -30,8 +30,7 @@ from grre_jax.sampling.decoding.attention import SlotAddresses, VisibleTokens
 from grre_jax.sampling.decoding.cache import Cache, width_for
 from grre_jax.sampling.decoding.engine import computed_tokens, uniforms_at
 from grre_jax.sampling.decoding.shards import Chosen, taken
-from grre_jax.sampling.decoding.slots import KEY_WORDS, NONE, Number
-from grre_jax.sampling.decoding.state import CUT, RUNNING, SCORES, STOPPED
+from grre_jax.sampling.decoding.slots import CUT, KEY_WORDS, NONE, RUNNING, SCORES, STOPPED, Number
 from grre_jax.sampling.decoding.weights import Weights
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
 

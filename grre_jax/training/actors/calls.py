@@ -14,7 +14,7 @@ from grre_jax.models.config import ModelConfig
 from grre_jax.parallel import processes
 from grre_jax.sampling.call import call_shape
 from grre_jax.sampling.config import SamplingConfig
-from grre_jax.sampling.decoding.state import Shape
+from grre_jax.sampling.decoding.slots import Shape
 from grre_jax.sampling.memory import (
     ROWS_WITHOUT_LIMIT,
     USABLE,

@@ -17,7 +17,7 @@ from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.rollouts import Group, encoding
 from grre_jax.sampling.config import SamplingConfig
-from grre_jax.sampling.decoding.state import SCORES
+from grre_jax.sampling.decoding.slots import SCORES
 from grre_jax.sampling.memory import ROWS_WITHOUT_LIMIT
 from grre_jax.sampling.stop_strings import StopStrings
 from grre_jax.sampling.turns import SLOTS_PER_ROW
