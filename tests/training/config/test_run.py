@@ -28,7 +28,7 @@ def value_of(config, dotted):
     "words, field, expected",
     [
         ("--sampling.top-p 0.5", "sampling.top_p", 0.5),
-        ("--training.share_prompts NO", "training.share_prompts", False),
+        ("--training.share_prompts False", "training.share_prompts", False),
         ("--model.path=", "model.path", ""),
         ("--model.lora-targets v_proj, q_proj", "model.lora_targets", ("v_proj", "q_proj")),
         ("--model.system_prompt none", "model.system_prompt", None),
