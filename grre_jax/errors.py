@@ -1,9 +1,7 @@
 """The two kinds of user errors, with their exit statuses, and places of errors."""
 
-import contextlib
 import os
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -30,14 +28,3 @@ def raised_in(file: str | os.PathLike[str], error: BaseException) -> str:
     path = Path(file).resolve()
     lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path]
     return f"{file}, line {lines[-1]}" if lines else f"{file}"
-
-
-@contextlib.contextmanager
-def naming(file: str | os.PathLike[str]) -> Iterator[None]:
-    """A context that adds a file's name to an OSError without one, as for files that are open."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None and error.filename is None:
-            error.filename = os.fspath(file)
-        raise

@@ -17,7 +17,7 @@ from flax import nnx
 
 from grre_jax import sampling, tasks
 from grre_jax.console import progress_bar
-from grre_jax.errors import DataError, UsageError, naming
+from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import json_lines, require
 from grre_jax.models import Transformer
 from grre_jax.random_streams import Purpose, run_key
@@ -66,7 +66,7 @@ def run(options: SampleOptions) -> int:
     requests = read(options, policy)
     about = options.params.to_json() | {"seed": options.seed, "cache_dtype": options.cache_dtype}
     about["model"] = {"path": options.model, "step": policy.step}
-    with naming(options.output), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         out = stack.enter_context(open(path, "x", encoding="utf-8")) if to_file else sys.stdout
         for line in lines(policy, requests, options):
             if options.output:

@@ -19,7 +19,7 @@ from grre_jax.cli import rollouts
 from grre_jax.cli.arguments import Processes, add_command, call, configured
 from grre_jax.console import make_console
 from grre_jax.domains import Count, nearest
-from grre_jax.errors import DataError, UsageError, naming
+from grre_jax.errors import DataError, UsageError
 from grre_jax.sampling_params import SampleOptions
 from grre_jax.storage import files
 from grre_jax.storage.remote import is_url
@@ -44,8 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         keep_freed_memory()
     try:
         status = call(parsed, words)
-        with naming("standard output"):
-            sys.stdout.flush()  # here, where a failure can be reported
+        sys.stdout.flush()  # here, where a failure can be reported
         return status
     except KeyboardInterrupt:
         print("grre: interrupted", file=sys.stderr)

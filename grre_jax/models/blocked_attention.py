@@ -236,14 +236,13 @@ def _forward(q, k, v, seen_by, seen, window, spans, scale, softcap):
     outs = []
     sums = []
     for span in spans:
-        if span.blocks == 1:
-            out, total = attend(span.start, span)
-            outs.append(out)
-            sums.append(total[None])
-        else:
-            out, total = jax.lax.map(partial(attend, span=span), _starts(span))
-            outs.append(jnp.moveaxis(out, 0, 1).reshape(q.shape[0], -1, *q.shape[2:]))
-            sums.append(total)
+
+        def each(_, start, span=span):
+            return None, attend(start, span)
+
+        _, (out, total) = jax.lax.scan(each, None, _starts(span), unroll=span.blocks == 1)
+        outs.append(jnp.moveaxis(out, 0, 1).reshape(q.shape[0], -1, *q.shape[2:]))
+        sums.append(total)
     # The sums too, or a backward pass that keeps only the output computes attention again.
     out, *sums = (checkpoint_name(x, ATTENDED) for x in (jnp.concatenate(outs, axis=1), *sums))
     return out, (q, k, v, seen_by, seen, window, out, tuple(sums))
@@ -286,12 +285,10 @@ def _backward(spans, scale, softcap, residuals, d_out):
             pairs = zip(carry, (d_k, d_v), strict=True)
             return tuple(total.at[:, :, : span.keys].add(x) for total, x in pairs), d_q
 
-        if span.blocks == 1:
-            (d_keys, d_values), d_q = add((d_keys, d_values), (span.start, total[0]))
-            d_queries.append(d_q)
-        else:
-            (d_keys, d_values), d_q = jax.lax.scan(add, (d_keys, d_values), (_starts(span), total))
-            d_queries.append(jnp.moveaxis(d_q, 0, 1).reshape(q.shape[0], -1, *q.shape[2:]))
+        (d_keys, d_values), d_q = jax.lax.scan(
+            add, (d_keys, d_values), (_starts(span), total), unroll=span.blocks == 1
+        )
+        d_queries.append(jnp.moveaxis(d_q, 0, 1).reshape(q.shape[0], -1, *q.shape[2:]))
     d_q = jnp.concatenate(d_queries, axis=1)
     d_k = _heads_first(d_keys).astype(k.dtype)
     d_v = _heads_first(d_values).astype(v.dtype)

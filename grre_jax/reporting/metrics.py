@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from grre_jax.domains import Record
-from grre_jax.errors import DataError, UsageError, naming
+from grre_jax.errors import DataError, UsageError
 from grre_jax.storage import files
 
 FILE_NAME = "metrics.jsonl"
@@ -94,15 +94,14 @@ class MetricsLog(contextlib.AbstractContextManager):
         for name, value in scalars.items():
             row[name] = plain_number(value)
         # One write call of one whole line: after a kill at most the last line is torn.
-        with naming(self.path):
-            self._file.write(_encode(row))
-            self._file.flush()
+        self._file.write(_encode(row))
+        self._file.flush()
         return row
 
     def close(self) -> None:
         """Writes the log through to the disk and closes it; more closes do nothing."""
         if not self._file.closed:
-            with naming(self.path), self._file:
+            with self._file:
                 self._file.flush()
                 os.fsync(self._file.fileno())
 
@@ -266,12 +265,11 @@ class TensorBoardLogger:
             for tag, value in _scalars(row).items()
         ]
         summary = summary_pb2.Summary(value=values)
-        with naming(self._folder):
-            if self._writer is None:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                self._writer = EventsWriter(str(self._folder / "events"))
-            event = event_pb2.Event(step=row["step"], wall_time=row["time"], summary=summary)
-            self._writer.write_event(event)
+        if self._writer is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._writer = EventsWriter(str(self._folder / "events"))
+        event = event_pb2.Event(step=row["step"], wall_time=row["time"], summary=summary)
+        self._writer.write_event(event)
 
     def complete(self) -> None:
         """Writes the rows of a resumed run's log, in place of the earlier files."""
@@ -284,8 +282,7 @@ class TensorBoardLogger:
     def close(self) -> None:
         """Closes the file, which may fail."""
         if self._writer is not None:
-            with naming(self._folder):
-                self._writer.close()
+            self._writer.close()
 
 
 class WandbLogger:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from grre_jax.errors import UsageError, naming
+from grre_jax.errors import UsageError
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)  # file systems without flock
 
@@ -44,8 +44,7 @@ def replace(path: Path, content: bytes | str) -> None:
     """
     partial = path.with_name(f".{path.name}.partial")
     try:
-        with naming(path):
-            partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
         os.replace(partial, path)
     except OSError:
         partial.unlink(missing_ok=True)  # the disk may be full

@@ -15,7 +15,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array
 
-from grre_jax.errors import DataError, UsageError, naming
+from grre_jax.errors import DataError, UsageError
 from grre_jax.models import lora
 from grre_jax.models.checkpoints import config_json, layout, streaming
 from grre_jax.models.checkpoints.huggingface import parameters, read_generation_config
@@ -143,8 +143,7 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
     temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:12]}"
     temporary.mkdir()
     try:
-        with naming(path):
-            yield temporary
+        yield temporary
         os.replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
