@@ -56,9 +56,9 @@ from grre_jax.allocation import keep_freed_memory
 from grre_jax.config import load_file
 from grre_jax.console import make_console
 from grre_jax.models import Transformer
-from grre_jax.sampling.memory import device_bytes
 from grre_jax.storage.files import replace
 from grre_jax.training import loop
+from grre_jax.training.actors.calls import device_bytes
 from grre_jax.training.config.run import override
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"

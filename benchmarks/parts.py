@@ -15,7 +15,7 @@ from pathlib import Path
 import machine
 from report import Record
 
-from grre_jax.sampling.memory import device_bytes
+from grre_jax.training.actors.calls import device_bytes
 
 Cases = Iterable[tuple[str, Callable[[], Record]]]
 SAID = 2000  # characters of an error, or of the end of what a process printed

@@ -12,7 +12,7 @@ passes until the first token of every row is drawn, `decode` the steps after it.
 
 - tokens: those generated;
 - bytes of the weights: of the layers and the head;
-- FLOPs: `ModelConfig.flops_per_token` of every prompt token (the head only on the last) and of
+- FLOPs: `sizes.flops_per_token` of every prompt token (the head only on the last) and of
   every token decoded, at its context;
 - the fraction of peak: those FLOPs a second over what a large square product reached right before,
   in the same round;
@@ -83,12 +83,12 @@ class Workload:
         self.steps = data.new_tokens - 1
 
         head = 2.0 * config.vocab_size * config.hidden_size
-        prompt_flops = config.flops_per_token((data.prompt_tokens + 1) / 2) - head
+        prompt_flops = sizes.flops_per_token(config, (data.prompt_tokens + 1) / 2) - head
         self.prefill_flops = prompts * (data.prompt_tokens * prompt_flops + head)
         # Decode step t = 1, 2, ... attends to the prompt and to t tokens of its own, itself
         # included.
         filled = (1 + self.steps) / 2
-        self.step_flops = data.rows * config.flops_per_token(data.prompt_tokens + filled)
+        self.step_flops = data.rows * sizes.flops_per_token(config, data.prompt_tokens + filled)
         width = (model.compute_dtype or model.embed[...].dtype).itemsize
         token_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * width
         self._weights = sampling.prepared(model)

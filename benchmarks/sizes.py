@@ -28,6 +28,15 @@ def shape(vocab_size: int, *sizes: int, **experts: int) -> ModelConfig:
     return ModelConfig(vocab_size=vocab_size, **dict(zip(FIELDS, sizes, strict=True)), **experts)
 
 
+def flops_per_token(config: ModelConfig, context: float) -> float:
+    """FLOPs of one token's forward pass, head included (a multiply-add is two). A training step
+    costs three times this.
+    """
+    d, _, layer = config._layer(config.experts_per_token)
+    attended = 2 * config.num_heads * config.head_dim * context
+    return 2.0 * (config.num_layers * (layer + attended) + config.vocab_size * d)
+
+
 SHAPES = {
     # What the default `ModelSource` makes of the arithmetic task's tokenizer.
     "embedded": shape(

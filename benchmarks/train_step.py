@@ -11,7 +11,7 @@ groups, on one device. Counted are
 - tokens: all that are not padding, a prompt once for all its completions (the logs of a run count
   completion tokens only);
 - useful tokens: the tokens of the completions, each with its own prompt: the same for every layout;
-- FLOPs: 3 x `ModelConfig.flops_per_token(context)` x tokens, with the context that the tokens
+- FLOPs: 3 x `sizes.flops_per_token` x tokens, with the context that the tokens
   really have, their mean position + 1. What the step computes beyond that (attention to what is
   masked, logits a second time in the backward pass) is its own loss;
 - the fraction of peak: those FLOPs a second over what a large square product reached right before,
@@ -156,7 +156,7 @@ class Workload:
         self.completion_tokens = int(packed.mask.sum())
         self.useful = data.tokens()
         self.context = float((packed.positions[live] + 1).mean())
-        self.flops = 3 * self.config.flops_per_token(self.context) * self.tokens
+        self.flops = 3 * sizes.flops_per_token(self.config, self.context) * self.tokens
         computed = live.any(axis=(1, 2)).sum()  # micro-batches; the step skips the others
         self.efficiency = self.tokens / float(computed * shape.rows * shape.pack_length)
 

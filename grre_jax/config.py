@@ -5,7 +5,7 @@
 from grre_jax.models.source import ModelSource
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.reporting.metrics import LoggingConfig
-from grre_jax.sampling.config import SamplingConfig
+from grre_jax.sampling_params import SamplingConfig
 from grre_jax.tasks.config import TaskConfig
 from grre_jax.training.config.run import RESUMABLE_FIELDS, Config, differences, from_dict, load_file
 from grre_jax.training.config.sections import (

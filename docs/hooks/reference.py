@@ -17,7 +17,7 @@ from grre_jax.cli.entry import make_parser
 from grre_jax.config import Config
 from grre_jax.objectives.objective import hyperparameters
 from grre_jax.objectives.table import NOTATION
-from grre_jax.reporting.metric_names import METRIC_NAMES, ROW_FIELDS
+from grre_jax.reporting.metric_names import METRIC_NAMES, read_names
 from grre_jax.training.config.run import fields
 
 KINDS = {"train": "training steps", "warm_start": "steps of the warm start", "eval": "evaluations"}
@@ -86,7 +86,7 @@ def metrics() -> str:
             " ".join(f"`{kind}`" for kind in row.kinds),
             *map(text, (row.unit, row.meaning, row.advice)),
         )
-        for row in (*ROW_FIELDS, *METRIC_NAMES)
+        for row in (*read_names("row_fields"), *METRIC_NAMES)
     )
     lines += table(("name", "rows", "unit", "meaning", "when it looks wrong"), cells)
     return "\n".join(lines) + "\n"

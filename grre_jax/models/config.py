@@ -211,18 +211,6 @@ class ModelConfig(Record):
             1 - 1 / expert
         )
 
-    def flops_per_token(self, context: float) -> float:
-        """Returns the FLOPs of one token's forward pass, head included (a multiply-add is two).
-
-        A training step costs three times this.
-
-        Args:
-            context: tokens that the token attends to.
-        """
-        d, _, layer = self._layer(self.experts_per_token)
-        attended = 2 * self.num_heads * self.head_dim * context
-        return 2.0 * (self.num_layers * (layer + attended) + self.vocab_size * d)
-
     def _layer(self, experts: int) -> tuple[int, int, int]:
         """Width, features of queries, keys and values, and parameters of a layer's matrices, of
         this many experts.

@@ -36,8 +36,8 @@ from grre_jax.objectives.batch import (
 )
 from grre_jax.objectives.diagnostics import (
     clip_metrics,
+    kl_metrics,
     ratio_metrics,
-    reference_metrics,
 )
 from grre_jax.objectives.inputs import (
     Gate,
@@ -241,7 +241,7 @@ def policy_loss(
         metrics: scalars. All add up over micro-batches given the global `stats`, except those
             ending in `_max`, which combine by maximum. Always: loss; penalty, the regularisers'
             part of it; those of `diagnostics.clip_metrics`. With behaviour log-probs those of
-            `diagnostics.ratio_metrics`, with reference log-probs of `reference_metrics`; with a
+            `diagnostics.ratio_metrics`, with reference log-probs of `kl_metrics`; with a
             correction or a filter correction_mean, the mean weight, and filtered_fraction, the
             share of tokens whose response is left out.
 
@@ -338,7 +338,7 @@ def _metrics(x: LossInputs, unclipped: Gate) -> dict[str, Scalar]:
     if x.batch.old_logprobs is not None:
         metrics |= ratio_metrics(x, x.behavior_log_ratio)
     if x.batch.ref_logprobs is not None:
-        metrics |= reference_metrics(x, x.ref_logprobs - x.logprobs)
+        metrics |= kl_metrics(x, x.ref_logprobs - x.logprobs, "kl_reference")
     return metrics
 
 

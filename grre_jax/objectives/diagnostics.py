@@ -6,7 +6,6 @@ contributions of micro-batches add up; names ending in `_max` combine by maximum
 functions of the data and are not differentiated.
 """
 
-import math
 from itertools import zip_longest
 
 import jax
@@ -44,10 +43,8 @@ def ratio_metrics(x: LossInputs, log_ratio: Tokens) -> dict[str, Scalar]:
         ratio_second_moment: mean rho^2; see `effective_sample_size`.
         ratio_max: largest rho (0 without tokens).
         ratio_out_of_bounds: share of the tokens with |d| above `OUT_OF_BOUNDS`.
-        kl_behavior_k1: mean of q - l, nats a token; unbiased for KL(behaviour || policy) on the
-            behaviour policy's tokens, may be negative.
-        kl_behavior_k2: mean of d^2 / 2; biased, of small variance.
-        kl_behavior_k3: mean of rho - 1 - d; of the same KL, unbiased too, never negative.
+        kl_behavior_k1, kl_behavior_k2, kl_behavior_k3: see `kl_metrics`; of KL(behaviour ||
+            policy), on the behaviour policy's tokens.
     """
     ratio = jnp.exp(limited(log_ratio))
     return {
@@ -55,28 +52,26 @@ def ratio_metrics(x: LossInputs, log_ratio: Tokens) -> dict[str, Scalar]:
         "ratio_second_moment": x.share(ratio**2),
         "ratio_max": jnp.max(jnp.where(x.mask, ratio, 0), initial=0),
         "ratio_out_of_bounds": x.share(jnp.abs(log_ratio) > OUT_OF_BOUNDS),
-        "kl_behavior_k1": x.share(-log_ratio),
-        "kl_behavior_k2": x.share(log_ratio**2) / 2,
-        # Near d = 0 this is d^2 / 2: e^d - 1 written out would lose it to rounding.
-        "kl_behavior_k3": x.share(jnp.expm1(limited(log_ratio)) - log_ratio),
-    }
+    } | kl_metrics(x, log_ratio, "kl_behavior")
 
 
-def reference_metrics(x: LossInputs, gap: Tokens) -> dict[str, Scalar]:
-    """Estimates KL(policy || reference) over tokens (on the policy's own tokens).
+def kl_metrics(x: LossInputs, gap: Tokens, name: str) -> dict[str, Scalar]:
+    """Estimates KL(p || r) over tokens that p sampled.
 
     Args:
         x: the batch.
-        gap: [tokens] log reference - log policy, finite.
+        gap: [tokens] log r - log p, finite.
+        name: of the metrics.
 
     Returns:
-        kl_reference_k1: mean of -gap, nats a token. kl_reference_k2: mean of gap^2 / 2.
-            kl_reference_k3: mean of e^gap - 1 - gap.
+        name_k1: mean of -gap, nats a token; unbiased, may be negative. name_k2: mean of gap^2 / 2;
+            biased, of small variance. name_k3: mean of e^gap - 1 - gap; unbiased, never negative.
     """
     return {
-        "kl_reference_k1": x.share(-gap),
-        "kl_reference_k2": x.share(gap**2) / 2,
-        "kl_reference_k3": x.share(jnp.expm1(limited(gap)) - gap),
+        f"{name}_k1": x.share(-gap),
+        f"{name}_k2": x.share(gap**2) / 2,
+        # Near 0 this is gap^2 / 2: e^gap - 1 written out would lose it to rounding.
+        f"{name}_k3": x.share(jnp.expm1(limited(gap)) - gap),
     }
 
 
@@ -103,8 +98,6 @@ def clip_metrics(x: LossInputs, unclipped: Gate) -> dict[str, Scalar]:
 QUANTILES = {"q01": 0.01, "q50": 0.5, "q99": 0.99}
 # Lower ends of the histogram's bins, in policy versions; the last is open.
 STALENESS_BINS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
-# Nats beyond which a token's ratio is outside [0.8, 1.25]; log 1.25 = -log 0.8.
-TAIL = math.log(1.25)
 
 
 def batch_diagnostics(logprobs: Float[Array, "..."], batch: Batch) -> dict[str, Scalar]:
@@ -128,8 +121,8 @@ def batch_diagnostics(logprobs: Float[Array, "..."], batch: Batch) -> dict[str, 
         staleness_256_up), the share of tokens in it, and kl_behavior_k3_staleness_... the mean of
         rho - 1 - d over them, 0 without any; and over the tokens of the policy itself
         (staleness 0), which only differ by how the sampler and the learner compute (rounding, and
-        what a narrower dtype loses): sampler_gap_mean and sampler_gap_max of |d|; sampler_gap_kl,
-        the mean of rho - 1 - d; and sampler_gap_tail, the share with |d| above `TAIL`.
+        what a narrower dtype loses): sampler_gap_mean and sampler_gap_max of |d|, and
+        sampler_gap_kl, the mean of rho - 1 - d.
     """
     if batch.old_logprobs is None:
         return {}
@@ -184,7 +177,6 @@ def _by_staleness(log_ratio: Tokens, mask: Gate, batch: Batch) -> dict[str, Scal
     metrics = {
         "sampler_gap_mean": jnp.sum(gap) / own,
         "sampler_gap_max": jnp.max(gap, initial=0),
-        "sampler_gap_tail": jnp.sum(gap > TAIL) / own,
         "sampler_gap_kl": divergences[0] / own,
     }
     for index, (first, following) in enumerate(zip_longest(STALENESS_BINS, STALENESS_BINS[1:])):

@@ -92,7 +92,9 @@ _GRPO = {
 }
 _STANDARDISED = {"advantage": advantages.group_std}
 _BY_RESPONSE = {"aggregation": aggregations.response}
-_PPO = {**_STANDARDISED, "term": terms.ppo, "mask": masks.one_side}
+_CLIP = {"term": terms.ppo, "mask": masks.one_side}
+_PPO = {**_STANDARDISED, **_CLIP}
+_IMPORTANCE = {**_STANDARDISED, "term": terms.importance}
 _REC_SEQUENCE = {"level": ratios.sequence, "mask": masks.one_side, **_BY_RESPONSE}
 _SEQUENCE = {**_PPO, **_BY_RESPONSE, "level": ratios.sequence}
 _OPTIMAL = {"advantage": advantages.optimal_value, "aggregation": aggregations.response_sum}
@@ -206,7 +208,7 @@ TABLE: Mapping[str, Row] = {
         f"A = sum over the reward's components of (c - mean(c)) / (std(c) + e), standardised over"
         f" the batch's responses (token: tokens); {_CLIPPED}",
         ("GDPO", "https://arxiv.org/abs/2601.05242"),
-        {"term": terms.ppo, "mask": masks.one_side},
+        _CLIP,
         variants={
             # The std_epsilon of the authors' TRL.
             "response": {
@@ -219,7 +221,7 @@ TABLE: Mapping[str, Row] = {
     "dr_grpo": Row(
         f"A = r - mean(r); {_CLIPPED}, over a constant length",
         ("Understanding R1-Zero-Like Training", "https://arxiv.org/abs/2503.20783"),
-        {"term": terms.ppo, "mask": masks.one_side, "aggregation": aggregations.constant},
+        {**_CLIP, "aggregation": aggregations.constant},
     ),
     "dapo": Row(
         f"{_CLIPPED}, on groups with signal alone; with max_length: r += min(-(n - max_length +"
@@ -283,13 +285,13 @@ TABLE: Mapping[str, Row] = {
         "-A rho M; M drops the largest d^2 of the trust region until its mean is at most"
         " m2_threshold, over the batch",
         ("Prosperity before Collapse (M2PO)", "https://arxiv.org/abs/2510.01161"),
-        {**_STANDARDISED, "term": terms.importance, "mask": masks.second_moment},
+        {**_IMPORTANCE, "mask": masks.second_moment},
     ),
     "grpo_veto": Row(
         "-A rho M(one-side); where A < 0, 0 behind the response's first token with rho outside"
         " [veto_low, veto_high]",
         ("How Off-Policy Can GRPO Be? (mu-GRPO)", "https://arxiv.org/abs/2605.17570"),
-        {**_STANDARDISED, "term": terms.importance, "mask": masks.veto},
+        {**_IMPORTANCE, "mask": masks.veto},
         {"epsilon_low": 0.6, "epsilon_high": 2.0},
     ),
     "clip_cov": Row(
@@ -353,7 +355,7 @@ TABLE: Mapping[str, Row] = {
     "r2vpo": Row(
         "-A rho + variance_coef (rho - 1)^2",
         ("Ratio-Variance Regularized Policy Optimization", "https://arxiv.org/abs/2601.03320"),
-        {**_STANDARDISED, "term": terms.importance, "penalties": (ratios.ratio_variance,)},
+        {**_IMPORTANCE, "penalties": (ratios.ratio_variance,)},
     ),
     "aspo": Row(
         "g = -A min(1 / rho, cap) grad l where A > 0, else -A min(rho, cap) grad l; M(one-side)",
@@ -417,7 +419,7 @@ TABLE: Mapping[str, Row] = {
         "-A rho on responses without a token of d^2 / 2 > token_divergence (both: and with mean(rho"
         " - 1 - d) <= mean_divergence)",
         ("Trust Region Masking", "https://arxiv.org/abs/2512.23075"),
-        {**_STANDARDISED, "term": terms.importance, "aggregation": aggregations.response_sum},
+        {**_IMPORTANCE, "aggregation": aggregations.response_sum},
         variants={
             "max": {"filter": masks.largest_divergence},
             "both": {"filter": masks.divergences, "defaults": {"token_divergence": 0.1}},
@@ -486,7 +488,7 @@ TABLE: Mapping[str, Row] = {
     "reinforce_pp": Row(
         f"A = r - mean(r) (returns: r), whitened over the batch's tokens; {_CLIPPED}",
         ("REINFORCE++", "https://arxiv.org/abs/2501.03262"),
-        {"term": terms.ppo, "mask": masks.one_side},
+        _CLIP,
         variants={
             "baseline": {"advantage": advantages.whitened},
             "returns": {"advantage": advantages.whitened_returns},

@@ -31,12 +31,11 @@ from grre_jax.sampling.decoding import engine
 from grre_jax.sampling.decoding.slots import KEY_WORDS, PromptSlots, Shape
 from grre_jax.sampling.decoding.weights import prepared
 from grre_jax.sampling.distributions.distribution import SamplingDistribution, idle_scopes
-from grre_jax.sampling.memory import USABLE, device_bytes
 from grre_jax.sampling_params import SamplingParams
 from grre_jax.tasks import task as task_table
 from grre_jax.training import build
 from grre_jax.training.actors import calls
-from grre_jax.training.actors.calls import Call, training_call
+from grre_jax.training.actors.calls import USABLE, Call, device_bytes, training_call
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.pack import PackedBatch, pack
 from grre_jax.training.optimizer import make_optimizer

@@ -6,7 +6,6 @@ Matplotlib, rich, tensorboardX and wandb are imported when they are used.
 
 from grre_jax.reporting.figures import (
     overview_figure as overview_figure,
-    run_colours as run_colours,
 )
 from grre_jax.reporting.intervals import wilson_interval as wilson_interval
 from grre_jax.reporting.metrics import (

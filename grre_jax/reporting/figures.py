@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,11 +69,6 @@ def shown_panels(runs: Mapping[str, Metrics]) -> list[Panel]:
     return panels
 
 
-def run_colours(names: Sequence[str]) -> dict[str, str]:
-    """Returns the colour "#rrggbb" of each run in every picture."""
-    return dict(zip(names, itertools.cycle(PALETTE), strict=False))
-
-
 def overview_figure(runs: Mapping[str, Metrics]):
     """Draws the panels that have data on a `matplotlib.figure.Figure`, three per row.
 
@@ -86,7 +81,7 @@ def overview_figure(runs: Mapping[str, Metrics]):
 
     panels = shown_panels(runs)
     rows = max(1, math.ceil(len(panels) / 3))
-    colours = run_colours(list(runs))
+    colours = dict(zip(runs, itertools.cycle(PALETTE), strict=False))
     with style.context(STYLE):
         figure = Figure(figsize=(12.0, 2.9 * rows + 0.6), layout="constrained")
         axes = figure.subplots(rows, 3, squeeze=False).flat

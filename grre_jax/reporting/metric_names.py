@@ -30,13 +30,13 @@ class MetricName:
         return kind in self.kinds and re.fullmatch(pattern, name) is not None
 
 
-def _read(table: str) -> tuple[MetricName, ...]:
+def read_names(table: str) -> tuple[MetricName, ...]:
+    """Returns a table of the file: "metrics", or the "row_fields" of every row."""
     text = resources.files(__package__).joinpath("metric_names.toml").read_text("utf-8")
     return tuple(MetricName(**entry) for entry in tomllib.loads(text)[table])
 
 
-METRIC_NAMES = _read("metrics")
-ROW_FIELDS = _read("row_fields")  # fields of every row, such as its step
+METRIC_NAMES = read_names("metrics")
 
 
 def described(kind: str, name: str) -> MetricName | None:

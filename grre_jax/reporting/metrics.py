@@ -296,28 +296,27 @@ class WandbLogger:
         run_folder: the run's folder.
         project: W&B project.
         config: shown as the run's configuration.
-        name: the run's name; the folder's if empty.
+        name: the run's name.
     """
 
     def __init__(
         self,
         run_folder: str | os.PathLike,
         project: str,
-        config: Mapping[str, object] | None = None,
-        name: str = "",
+        config: Mapping[str, object],
+        name: str,
     ):
         import wandb
 
         folder = Path(run_folder)
-        folder.mkdir(parents=True, exist_ok=True)
         id_file = folder / "wandb_run_id"
         run_id = id_file.read_text().strip() if id_file.exists() else uuid.uuid4().hex[:12]
         self.run = wandb.init(
             project=project,
-            name=name or folder.resolve().name,
+            name=name,
             id=run_id,
             resume="allow",
-            config=json_safe(dict(config or {})),
+            config=json_safe(config),
             dir=str(folder),
         )
         id_file.write_text(run_id + "\n")
@@ -385,18 +384,18 @@ def open_log(
     run_folder: str | os.PathLike,
     logging: LoggingConfig,
     *,
+    config: Mapping[str, object],
+    name: str,
     resume_steps: Mapping[str, int] | None = None,
-    config: Mapping[str, object] | None = None,
-    name: str = "",
 ) -> RunLog:
     """Opens the log that a run's scalars are written to.
 
     Args:
         run_folder: the run's folder.
         logging: the loggers beside `metrics.jsonl`.
-        resume_steps: as in `MetricsLog`.
         config: the run's configuration, shown by W&B.
-        name: of the run in W&B; the folder's if empty.
+        name: of the run in W&B.
+        resume_steps: as in `MetricsLog`.
 
     Raises:
         UsageError, DataError: as `check_loggers` and `MetricsLog`.

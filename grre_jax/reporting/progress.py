@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from datetime import timedelta
 
-from grre_jax.console import make_console, make_table
+from grre_jax.console import make_table
 from grre_jax.reporting.metric_names import written
 
 # The scalars shown, in order, by the kind of their row.
@@ -29,7 +29,7 @@ class TrainingProgress:
         start_step: the step at which it starts (a resumed run's checkpoint).
         description: the phase's name.
         kind: of the rows that `update` gets.
-        console: the rich console; one on standard output by default.
+        console: the rich console.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class TrainingProgress:
         start_step: int = 0,
         description: str = "train",
         kind: str = "train",
-        console=None,
+        console,
     ):
         from rich import progress
 
-        self._total = int(total_steps)
+        self._total = total_steps
         self._description = description
         self._kind = kind
-        self._console = console or make_console()
+        self._console = console
         self._live = self._console.is_interactive and not self._console.quiet
         self._readings = ""
         self._printed_at: float | None = None  # the last line of a step
@@ -62,7 +62,7 @@ class TrainingProgress:
             speed_estimate_period=3600.0,
         )
         self._task = self._bar.add_task(
-            description, total=self._total, completed=int(start_step), text=""
+            description, total=self._total, completed=start_step, text=""
         )
 
     def __enter__(self) -> "TrainingProgress":
@@ -77,7 +77,7 @@ class TrainingProgress:
     def update(self, step: int, scalars: Mapping[str, object] | None = None) -> None:
         """Shows a finished step, counted from the start of the run, and some of its scalars."""
         self._readings = _readings(self._kind, scalars or {})
-        self._bar.update(self._task, completed=int(step), text=self._readings)
+        self._bar.update(self._task, completed=step, text=self._readings)
         now = time.monotonic()
         late = self._printed_at is None or now - self._printed_at >= LINE_SECONDS
         if not self._live and (late or step >= self._total):

@@ -185,7 +185,7 @@ def summarise(name: str, folder: str, metrics: Metrics) -> dict[str, Any]:
         "evaluation_reward": _evaluations(metrics, "reward"),
         "reward_first": _tenth(train, "reward", last=False),
         "reward_last": _tenth(train, "reward"),
-        "kl_to_start": _last(held_out, "kl_to_start"),
+        "kl_to_start": next(reversed(_finite(held_out, "kl_to_start").tolist()), None),
         **{name: _tenth(train, name) for name in LAST_TENTH},
         "tokens": _total(train, "tokens"),
         "wall_seconds": max(elapsed, default=0.0),
@@ -295,10 +295,6 @@ def _tenth(rows: list[Row], name: str, last: bool = True) -> float | None:
     count = max(1, len(values) // 10)
     values = values[-count:] if last else values[:count]
     return float(values.mean()) if values.size else None
-
-
-def _last(rows: list[Row], name: str) -> float | None:
-    return next(iter(_finite(rows, name)[::-1].tolist()), None)
 
 
 def _total(rows: list[Row], name: str) -> float | None:

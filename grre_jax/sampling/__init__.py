@@ -5,7 +5,6 @@
 """
 
 from grre_jax.sampling.call import SamplerCall as SamplerCall
-from grre_jax.sampling.config import SamplingConfig as SamplingConfig
 from grre_jax.sampling.decoding.weights import Weights as Weights, prepared as prepared
 from grre_jax.sampling.distributions.distribution import (
     SamplingDistribution as SamplingDistribution,
@@ -26,4 +25,7 @@ from grre_jax.sampling.turns import (
     Turn as Turn,
     sample_trajectories as sample_trajectories,
 )
-from grre_jax.sampling_params import SamplingParams as SamplingParams
+from grre_jax.sampling_params import (
+    SamplingConfig as SamplingConfig,
+    SamplingParams as SamplingParams,
+)

@@ -25,8 +25,7 @@ from grre_jax.random_streams import Purpose
 from grre_jax.reporting.intervals import mean_interval, over_questions, wilson_interval
 from grre_jax.reporting.run_report import print_evaluations
 from grre_jax.rollouts import Group, correctness
-from grre_jax.sampling.config import SamplingConfig
-from grre_jax.sampling_params import SamplingParams
+from grre_jax.sampling_params import SamplingConfig, SamplingParams
 from grre_jax.storage.files import replace
 from grre_jax.tasks import Question, Task
 from grre_jax.training import build, policies

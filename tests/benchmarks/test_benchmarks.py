@@ -32,7 +32,17 @@ def check_spreads(record):
         assert 0 < value["low"] <= value["median"] <= value["high"]
 
 
-def test_train_step_counts_tokens_and_flops(measured):
+def test_flops_are_those_of_the_matrices(imported):
+    flops_per_token = imported("sizes").flops_per_token
+    # Without attention: two for every weight of a matrix, the head among them and the embedding's
+    # look-up not.
+    vectors = TINY.num_layers * 2 * TINY.hidden_size + TINY.hidden_size
+    assert flops_per_token(TINY, 0) == 2 * (TINY.num_parameters - vectors)
+    per_key = flops_per_token(TINY, 5) - flops_per_token(TINY, 4)
+    assert per_key == TINY.num_layers * 2 * 2 * TINY.num_heads * TINY.head_dim
+
+
+def test_train_step_counts_tokens_and_flops(measured, imported):
     _, result = measured("train_step.py", *QUICK, "--sizes", "tiny")
     assert result["machine"]["cpu"] and result["machine"]["cores"] >= 1
     (record,) = result["results"]
@@ -45,7 +55,7 @@ def test_train_step_counts_tokens_and_flops(measured):
         "sequence_tokens": 4 * (3 + 2),
         "packing_efficiency": 1,
         "context": context,
-        "flops": 3 * TINY.flops_per_token(context) * 14,
+        "flops": 3 * imported("sizes").flops_per_token(TINY, context) * 14,
         "parameters": TINY.num_parameters,
     }
     assert record["rows"] == [1, 2, 7]

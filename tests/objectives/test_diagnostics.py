@@ -66,7 +66,6 @@ def test_diagnostics_of_the_whole_batch(example):
     k3 = ratio - 1 - moved
     ages = np.broadcast_to(staleness[:, None], example.live.shape)[example.live]
     fresh = ages == 0
-    tail = np.mean((ratio[fresh] < 0.8) | (ratio[fresh] > 1.25))
     expected = {
         "effective_sample_size": ratio.sum() ** 2 / np.sum(ratio**2) / ratio.size,
         "effective_sample_size_responses": whole.sum() ** 2 / np.sum(whole**2) / whole.size,
@@ -76,14 +75,12 @@ def test_diagnostics_of_the_whole_batch(example):
         "sampler_gap_mean": np.abs(moved[fresh]).mean(),
         "sampler_gap_max": np.abs(moved[fresh]).max(),
         "sampler_gap_kl": k3[fresh].mean(),
-        "sampler_gap_tail": tail,
     }
     bins = {"0": (0, 0), "1": (1, 1), "2_3": (2, 3), "256_up": (256, np.inf)}
     for name, (first, last) in bins.items():
         inside = (ages >= first) & (ages <= last)
         expected[f"staleness_{name}"] = inside.mean()
         expected[f"kl_behavior_k3_staleness_{name}"] = k3[inside].sum() / max(inside.sum(), 1)
-    assert 0 < tail < 1
     check(metrics, expected)
     shares = [value for name, value in metrics.items() if name.startswith("staleness")]
     np.testing.assert_allclose(sum(shares), 1)

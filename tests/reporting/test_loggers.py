@@ -21,8 +21,8 @@ def shown(folder):
     return rows
 
 
-def train(folder, logging, steps, kept=None, **options):
-    with open_log(folder, logging, resume_steps=kept, **options) as log:
+def train(folder, logging, steps, kept=None):
+    with open_log(folder, logging, config={"lr": 1e-3}, name="my-run", resume_steps=kept) as log:
         for step in steps:
             log.write("train", step, {"reward": float(step)})
 
@@ -30,7 +30,7 @@ def train(folder, logging, steps, kept=None, **options):
 def test_tensorboard_has_each_row_once_after_a_kill(tmp_path):
     """Of a run that resumes at step 4; what it wrote last is torn."""
     folder = tmp_path / "tensorboard"
-    log = open_log(tmp_path, LoggingConfig())
+    log = open_log(tmp_path, LoggingConfig(), config={}, name="")
     log.write("warm_start", 9, {"loss": float("inf")})
     for step in range(1, 7):
         log.write("train", step, {"reward": float(step)})
@@ -48,13 +48,12 @@ def test_wandb_goes_on_with_a_resumed_run(tmp_path, monkeypatch):
     wandb = mock.Mock()
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     run = wandb.init.return_value
-    folder = tmp_path / "my-run"
-    train(folder, LoggingConfig(False, "p"), range(1, 7), config={"lr": 1e-3})
-    train(folder, LoggingConfig(False, "p"), range(5, 9), {"train": 4})
+    train(tmp_path, LoggingConfig(False, "p"), range(1, 7))
+    train(tmp_path, LoggingConfig(False, "p"), range(5, 9), {"train": 4})
     expected = [{"train/step": step, "train/reward": step} for step in (*range(1, 7), *range(5, 9))]
     assert [call.args[0] for call in run.log.call_args_list] == expected
     first, second = (call.kwargs for call in wandb.init.call_args_list)
     assert first["id"] == second["id"]
     # The environment decides on mode, entity and tags.
-    expected = {"project": "p", "name": "my-run", "config": {"lr": 1e-3}, "dir": str(folder)}
+    expected = {"project": "p", "name": "my-run", "config": {"lr": 1e-3}, "dir": str(tmp_path)}
     assert first == expected | {"resume": "allow", "id": first["id"]}

@@ -273,8 +273,8 @@ def located_rows(path: Path, kind: str) -> Iterator[Located]:
     """Yields the rows of a source.
 
     Args:
-        path: a file, a folder of Parquet files, or one of `datasets.save_to_disk`; of kind datasets
-            also NAME or NAME:SPLIT of a data set on the Hub.
+        path: a file, or a folder of Parquet files; of kind datasets a folder of
+            `datasets.save_to_disk`, or NAME or NAME:SPLIT of a data set on the Hub.
         kind: a name in `FORMATS`.
 
     Raises:
@@ -284,25 +284,17 @@ def located_rows(path: Path, kind: str) -> Iterator[Located]:
 
     if kind == "datasets":
         name, _, split = str(path).partition(":")
-        return _numbered(path, stored_questions.from_hub(name, split or "train"))
-    paths = [path]
-    if path.is_dir():
-        paths = sorted([*path.glob("*.parquet"), *path.glob("data-*.arrow")])
+        yield from _numbered(path, stored_questions.from_hub(name, split or "train"))
+        return
+    paths = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not paths or not paths[0].is_file():
-        raise DataError(
-            f"{path}: expected a file, a folder of .parquet files, or one split of a folder of"
-            " datasets.save_to_disk."
-        )
+        raise DataError(f"{path}: expected a file, or a folder of .parquet files.")
     if path.is_dir() or path.suffix == ".parquet":
-        return _numbered(
-            path, itertools.chain.from_iterable(map(stored_questions.table_rows, paths))
-        )
-    return _json_lines(path)
-
-
-def _json_lines(path: Path) -> Iterator[Located]:
-    with open(path, "rb") as file:
-        yield from json_lines(file, path)
+        tables = map(stored_questions.table_rows, paths)
+        yield from _numbered(path, itertools.chain.from_iterable(tables))
+    else:
+        with open(path, "rb") as file:
+            yield from json_lines(file, path)
 
 
 def _numbered(path: Path, records: Iterable[rows.Row]) -> Iterator[Located]:

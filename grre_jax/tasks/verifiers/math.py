@@ -36,6 +36,7 @@ _WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{2,}(?![A-Za-z({])|[:?!\n]|[.,;](?=
 _DENIED = re.compile(r"(?:\bnot|n['’]t|\bcannot)(?:\s(?:be|equal))?\s*$")
 _SPACING = re.compile(r"(?<!\\)\\(?:left|right|displaystyle|[,!;:$ ])|[\s$]|\\?[{}]|\.$")
 _FRACTION = re.compile(r"\\[dtc]?frac(?:\{(\w+)\}\{(\w+)\}|(\d)(\d))")
+_NUMBER = re.compile(r"-?[0-9.,]+(?:\\?%|\\(?:text|circ).*)?")
 
 
 @functools.cache
@@ -133,18 +134,14 @@ def is_copy(given: str, truth: str, question: str) -> bool:
     "Simplify $\frac{60}{12}$" is not answered by 60/12, though that equals the right answer 5.
     """
     result = _typed(given.rpartition("=")[2])
-    if result in map(_typed, (truth, *truth.split("="))) or _are_numbers(given, truth):
+    numbers = all(_NUMBER.fullmatch(_typed(text)) for text in (given, truth))
+    if numbers or result in map(_typed, (truth, *truth.split("="))):
         return False
     question = question[-_MOST_CHARACTERS:]
     pieces = [m[m.lastindex] for m in _MATHEMATICS.finditer(question)]
     pieces += _WORD.split(_MATHEMATICS.sub("\n", question))
     sides = {_typed(side) for piece in pieces for side in (piece, *piece.split("="))}
     return not sides.isdisjoint({result, _typed(given)})
-
-
-def _are_numbers(*texts: str) -> bool:
-    number = re.compile(r"-?[0-9.,]+(?:\\?%|\\(?:text|circ).*)?")
-    return all(number.fullmatch(_typed(text)) for text in texts)
 
 
 def _typed(text: str) -> str:

@@ -16,17 +16,22 @@ from grre_jax.domains import ConfigError
 from grre_jax.parallel import mesh as meshes, processes
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.rollouts import Group, encoding
-from grre_jax.sampling.config import SamplingConfig
 from grre_jax.sampling.decoding.slots import SCORES
-from grre_jax.sampling.memory import ROWS_WITHOUT_LIMIT
 from grre_jax.sampling.stop_strings import StopStrings
 from grre_jax.sampling.turns import SLOTS_PER_ROW
+from grre_jax.sampling_params import SamplingConfig
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.environments.environment import InProcessEnvironments
 from grre_jax.tasks.judging import InProcess
 from grre_jax.tasks.task import is_environment, questions
 from grre_jax.training import build
-from grre_jax.training.actors.calls import call_of, check_prompt, fitting, fitting_questions
+from grre_jax.training.actors.calls import (
+    ROWS_WITHOUT_LIMIT,
+    call_of,
+    check_prompt,
+    fitting,
+    fitting_questions,
+)
 from grre_jax.training.actors.trajectories import Play
 from grre_jax.training.metrics import Stopwatch
 

@@ -9,8 +9,7 @@ from grre_jax.config import Config
 from grre_jax.models.config import ModelConfig
 from grre_jax.parallel import mesh as meshes
 from grre_jax.planner import compile
-from grre_jax.sampling.memory import token_bytes
-from grre_jax.training.actors.calls import ROWS_WITHOUT_LIMIT, fitting, training_call
+from grre_jax.training.actors.calls import ROWS_WITHOUT_LIMIT, fitting, token_bytes, training_call
 from grre_jax.training.config.run import override
 
 MODEL = ModelConfig(4096, 256, 768, 4, 8, 4, 32)
