@@ -213,9 +213,11 @@ def make(output, names):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(request, tmp_path_factory):
+    """The numbers of the runs whose tests were selected."""
     output = tmp_path_factory.mktemp("frozen") / "numbers.json"
-    run_in_process(output, RUNS)
+    tests = [item for item in request.session.items if item.path == request.path]
+    run_in_process(output, [test.callspec.params["name"] for test in tests])
     return json.loads(output.read_text())
 
 
