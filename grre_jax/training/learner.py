@@ -24,11 +24,7 @@ from grre_jax.training.actors.supply import Supply
 from grre_jax.training.checkpoints import Checkpoints
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.batches import Chooser, Prefetcher, Prepared, place, prepare
-from grre_jax.training.evaluation import (
-    answer,
-    figures,
-    make_evaluator,
-)
+from grre_jax.training.evaluation import answer, figures, make_evaluator
 from grre_jax.training.metrics import (
     DelayedMetrics,
     FailureBound,

@@ -24,10 +24,7 @@ from grre_jax.rollouts import encoding
 from grre_jax.storage import files
 from grre_jax.storage.remote import Store, is_url
 from grre_jax.tasks.pool import start_judges
-from grre_jax.training import (
-    build,
-    run_folder,
-)
+from grre_jax.training import build, run_folder
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.supply import NewestSupply, Supply

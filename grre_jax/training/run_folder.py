@@ -261,11 +261,11 @@ def copied(folder: str | os.PathLike[str], *, steps: Sequence[int | None] = ()) 
                     f"{store.url}: expected checkpoints of the steps {needed}, got"
                     f" {sorted(entries)}"
                 )
-            files = [name for name in _plain(store.names()) if "/" not in name]
+            wanted = [name for name in _plain(store.names()) if "/" not in name]
             for step in needed:
-                files += entries[step]
+                wanted += entries[step]
             copy.mkdir()
-            store.download(files, copy)
+            store.download(wanted, copy)
         except OSError as error:
             raise DataError(
                 f"{store.url} cannot be read ({error}); check its name and your access to it"
@@ -291,25 +291,26 @@ class Mirror:
         self._store = Store(url)
         self._sent: dict[str, tuple[int, int]] = {}  # states of the files that the store has
         self._steps: set[int] = set()  # checkpoints that are entered in the store
+        self._lines = b""  # of the manifest in the store
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def pull(self) -> None:
         """Copies the entered parts of the run to the local folder; the store stays as it is."""
         names = self._store.names()
-        files = _plain(names)
-        if not files:
+        plain = _plain(names)
+        if not plain:
             return
-        if "config.json" not in files:
+        if "config.json" not in plain:
             raise UsageError(
-                f"{self._store.url} is not the folder of a run (it has {files[0]} and no"
+                f"{self._store.url} is not the folder of a run (it has {plain[0]} and no"
                 " config.json): choose another with --run-dir"
             )
         checkpoints = _entered(self._store)
         self._steps = set(checkpoints)
         # The manifest too, which enters the data sets.
         needed = [name for name in names if name.startswith("rollouts/")]
-        needed += [name for name in files if "/" not in name]
+        needed += [name for name in plain if "/" not in name]
         for of_step in checkpoints.values():
             needed += of_step
         self.folder.mkdir()
@@ -355,6 +356,7 @@ class Mirror:
         self._store.remove(["config.json"])
         self._sent = {}
         self._steps = set()
+        self._lines = b""
 
     def push(self) -> None:
         """Copies new files to the store.
@@ -376,8 +378,9 @@ class Mirror:
         self._store.upload(new, self.folder)
         # After the upload: what failed is sent again.
         self._sent |= {name: states[name] for name in new}
-        if lines:
+        if lines != self._lines:
             self._store.write(MANIFEST, lines)
+            self._lines = lines
         for step in sorted(steps - self._steps):
             self._enter(step)
         for step in sorted(self._steps - steps):
@@ -413,8 +416,8 @@ def _entered(store: Store) -> dict[int, list[str]]:
             continue
         try:
             step = int(Path(name).stem)
-            files = json.loads(store.read(name))["files"]
-            entries[step] = [f"{CHECKPOINTS}/{step}/{file}" for file in files]
+            of_step = json.loads(store.read(name))["files"]
+            entries[step] = [f"{CHECKPOINTS}/{step}/{file}" for file in of_step]
             if missing := set(entries[step]).difference(names):
                 raise LookupError(f"missing files: {missing}")
         except (ValueError, TypeError, LookupError) as error:
