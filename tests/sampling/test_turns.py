@@ -117,6 +117,23 @@ def test_every_turn_is_answered_and_the_first_limit_reached_is_the_reason(model)
     assert reasons == {"done", "turns", "tokens"} and {0, 20} < sizes
 
 
+def test_the_last_trajectories_are_decoded_in_a_quarter_of_the_rows(model, monkeypatch):
+    shapes = set()  # rows in use, and rows
+    decode = turns.programs.decode
+
+    def recorded(*arguments):
+        slots = arguments[5].slot
+        shapes.add((int((slots >= 0).sum()), slots.size))
+        return decode(*arguments)
+
+    def respond(address, sample, turn, tokens):
+        return answered([3] if address.position == 0 and sample < 2 and turn < 2 else None)
+
+    monkeypatch.setattr(turns.programs, "decode", recorded)
+    play(model, respond, rows=8, wait=True)
+    assert {(8, 8), (2, 2)} <= shapes <= {(used, 2 if used <= 2 else 8) for used in range(9)}
+
+
 @pytest.mark.slow
 def test_windows_caps_and_temperature_rescored(tiny):
     model = tiny(**ALL_PARTS)
