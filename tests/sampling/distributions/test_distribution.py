@@ -46,6 +46,23 @@ def test_the_composition_equals_numpy_and_is_what_is_drawn(
     assert (np.bincount(tokens, minlength=19)[expected > 0.01] > 0).all()
 
 
+def test_a_threshold_is_computed_only_where_something_is_cut(monkeypatch):
+    computed = []
+
+    def threshold(self, scaled, axis):
+        jax.debug.callback(lambda: computed.append(1))
+        return jax.numpy.full(scaled.shape[:-1], -np.inf)
+
+    monkeypatch.setattr(SamplingDistribution, "keep_threshold", threshold)
+    draw = jax.jit(lambda *arguments: SamplingDistribution.sample(*arguments))
+    counts = []
+    for numbers in ((1.0, 0, 1.0, 0.0), (1.0, 7, 1.0, 0.0), (1.0, 3, 1.0, 0.0), (1.0, 0, 0.9, 0.0)):
+        jax.block_until_ready(draw(distribution_of(*numbers), UNIFORMS[:1], np.zeros((1, 7))))
+        jax.effects_barrier()
+        counts.append(len(computed))
+    assert counts == [0, 0, 1, 2]
+
+
 @pytest.mark.parametrize("numbers", [(1.0, 0, 1.0, 0.0), (0.7, 3, 0.9, 0.1)])
 def test_a_token_that_cannot_be_drawn_is_not(numbers):
     """Nor one whose probability is below float32's range."""
