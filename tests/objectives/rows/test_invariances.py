@@ -132,6 +132,7 @@ def test_i9_scaling_rewards(computed, name, case, scale):
     assert_close(found, slope * scale ** SCALING[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 @settings(examples, max_examples=20)
 @given(case=WHOLE)

@@ -39,6 +39,7 @@ def shaken(params, seed):
     )
 
 
+@pytest.mark.slow
 def test_loss_and_gradient_are_those_of_the_merged_model(make_group):
     groups = [make_group(i, prompt=i, lengths=(2, 5, 1), rewards=[1, 0, i % 2]) for i in (1, 2, 3)]
     batch = pack(groups, BATCH)

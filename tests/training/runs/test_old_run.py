@@ -42,6 +42,7 @@ def folder(tmp_path, monkeypatch):
     return Path("small")
 
 
+@pytest.mark.slow
 def test_its_data_and_its_checkpoint_are_those_that_it_wrote_and_trained_on(folder):
     assert main(["rollouts", "verify", "small/rollouts"]) == 0
     groups = list(rollouts.read(folder / "rollouts"))
