@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling import turns
 
 from .. import simulated_devices
@@ -198,6 +199,15 @@ def test_long_observations_are_prefilled_in_pieces(model, monkeypatch):
 def test_what_is_refused(model, named, options):
     with pytest.raises(ValueError, match=named):
         play(model, **options)
+
+
+def test_several_processes_cannot_share_a_mesh(model, monkeypatch):
+    mesh = jax.sharding.AbstractMesh((2, 1, 1, 1, 1), meshes.AXES)
+    with jax.sharding.use_abstract_mesh(mesh):
+        assert play(model, prompts=[]) == {}
+        monkeypatch.setattr(jax, "process_count", lambda: 2)
+        with pytest.raises(ValueError, match="process"):
+            play(model, prompts=[])
 
 
 SHARDED = """
