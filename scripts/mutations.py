@@ -39,7 +39,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "plan": (
         ("training/data/plan.py", "training/data/batches.py"),
-        ("tests/training/data", "tests/explain"),
+        ("tests/training/data", "tests/training/config", "tests/explain"),
     ),
     "checkpoints": (
         ("training/checkpoints.py",),
