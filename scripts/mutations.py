@@ -35,7 +35,11 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "packing": (
         ("training/data/pack.py", "training/step.py"),
-        ("tests/training/data", "tests/training/test_step.py"),
+        (
+            "tests/training/data",
+            "tests/training/test_step.py",
+            "tests/training/runs/test_routes.py",
+        ),
     ),
     "plan": (
         ("training/data/plan.py", "training/data/batches.py"),

@@ -171,3 +171,16 @@ def test_checksums_name_an_array_that_is_not_what_was_stored(state, saved, monke
         checkpoints.restore_params(state.params, 2)
     with pytest.raises(DataError, match=r"step 9.*\[2\]"):
         checkpoints.restore_params(state.params, 9)
+
+
+def test_an_unreadable_checkpoint_is_refused_with_the_first_error(state, saved, monkeypatch):
+    def load(*_):
+        try:
+            raise OSError("disk 7")
+        except OSError:
+            raise ValueError("handler")  # noqa: B904 - as Orbax raises: a context, no cause
+
+    checkpoints = Checkpoints(saved(2), read_only=True)
+    monkeypatch.setattr(training_checkpoints.ocp, "load_checkpointables", load)
+    with pytest.raises(DataError, match="OSError.*disk 7"):
+        checkpoints.restore_params(state.params, 2)

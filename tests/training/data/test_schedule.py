@@ -33,7 +33,8 @@ def test_a_step_has_its_groups_and_replays_earlier_batches_of_the_window(schedul
     plan = schedule(step)
     window = schedule.regime.replay_window or plan.batch
     assert plan.batch == step // schedule.regime.reuse
-    assert len(plan.samples) == len(plan.ages) == schedule.prompts_per_step
+    assert len(plan.samples) == schedule.prompts_per_step
+    assert plan.ages.tolist() == [step - version for _, version in plan.samples]
     assert len(plan.replayed) == (schedule.replayed_per_step if plan.batch else 0)
     assert [place for place, _ in plan.samples] == [*plan.fresh, *plan.replayed]
     assert len(set(plan.replayed)) == len(plan.replayed)  # without replacement
