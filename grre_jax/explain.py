@@ -114,7 +114,7 @@ def objective_report(
             None if every step is on-policy.
 
     Returns:
-        The sources of the data it requires, its ratio, its clipping, and what is left out; empty
+        The sources of the data it requires, its ratio, its clipping, and omitted settings; empty
         for none.
     """
     sources = (f"{name}: {_source(name, config)}" for name in sorted(objective.requires))

@@ -68,7 +68,7 @@ class Rotary(NamedTuple):
     Attributes:
         full: of layers without a window.
         local: of sliding layers; None if they are those of the others.
-        none: of layers without rotation, ones and zeros; None if there are none.
+        none: of layers without rotation, ones and zeros; None without any.
     """
 
     full: Tables

@@ -144,7 +144,7 @@ def dispatched(config: Config) -> dict[str, Call | None]:
 
 
 def compile_run(config: Config, topology: str | None = None) -> list[Report]:
-    """Compiles a run's programs, and prints what the compiler says of each. A sampler of
+    """Compiles a run's programs, and prints the compiler's figures of each. A sampler of
     environments is left out.
 
     Args:

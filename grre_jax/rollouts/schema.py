@@ -62,7 +62,7 @@ class Group:
         group_id: identifier of the group.
         position: place in the prompt stream, -1 for imported groups.
         attempt: which sampling of that position, from 0.
-        task: name of the task that asked the question.
+        task: name of the task of the question.
         question_id: identifier of the question within its task.
         prompt: the prompt's text.
         answer: the question's true answer.

@@ -1,4 +1,4 @@
-"""Prompt sources and verifiers: what the policy is asked, and how its answers are judged.
+"""Prompt sources and verifiers: the policy's questions, and the judges of its answers.
 
     task = tasks.build("arithmetic", seed=0)
     question = task.question(0)

@@ -169,7 +169,7 @@ def start_judges(ray: Any, config: TaskConfig, seed: int, count: int) -> list[An
 
 
 class _Worker:
-    """A process that is started when it is asked, and again after it ended.
+    """A process that is started for its first job, and again after it ended.
 
     What the death of a parent signals is the end of the thread that started the child: those of
     the pool last as long as it.

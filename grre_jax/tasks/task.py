@@ -62,7 +62,7 @@ class Question:
     Attributes:
         question_id: names the question for good, whichever source, order or run it came through
             ("arithmetic/3+5*2-1").
-        prompt: what the model is asked, before any chat template.
+        prompt: of the model, before any chat template.
         answer: the right answer, as the task's verifier reads it.
         demonstration: a completion to imitate in supervised training, where the task has one.
         messages: the conversation that the policy reads in place of the prompt alone, {"role",

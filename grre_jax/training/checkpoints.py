@@ -141,7 +141,7 @@ class Checkpoints:
             like: arrays or shapes with shardings, by which the state is laid out.
 
         Raises:
-            DataError: there is no checkpoint or it is damaged; names one that the run can be
+            DataError: the checkpoint is missing or damaged; names one that the run can be
                 continued from.
         """
         loaded = self._load(max(self.steps, default=0), _parts(like))

@@ -190,7 +190,7 @@ def component_means(groups: Sequence[Group]) -> dict[str, float]:
 
 def failure_scalars(groups: Sequence[Group]) -> dict[str, float]:
     """Counts completions without a verdict: verify_failures, and by kind
-    (`tasks.judging.FAILURES`); {} if there are none.
+    (`tasks.judging.FAILURES`); {} without any.
     """
     return {
         name: float(count)

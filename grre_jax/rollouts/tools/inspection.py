@@ -1,5 +1,5 @@
 """What `grre rollouts info | show | verify` find in a folder: totals and provenance, groups, and
-whether every file is as the manifest says and every record as its own checksum.
+whether every file matches the manifest and every record its own checksum.
 """
 
 import dataclasses

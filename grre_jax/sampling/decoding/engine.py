@@ -274,7 +274,7 @@ def _host_is_wanted(state: State, wanted: Array) -> Array:
 
 
 def _refilled(state: State) -> State:
-    """Gives waiting completions to idle decode slots; computes nothing if there are none."""
+    """Gives waiting completions to idle decode slots; computes nothing without any."""
 
     def refill(slots, prompts, _):
         slots, prompts = assign_waiting(slots, prompts)

@@ -232,6 +232,6 @@ class Arithmetic(Record):
 
 @lru_cache(maxsize=8)
 def _order(operands: int, blocks: int) -> UInt32[np.ndarray, "blocks"]:
-    """The blocks in the order in which their held-out questions are asked."""
+    """The blocks in the order of their held-out questions."""
     key = random_streams.purpose_key(operands, Purpose.SPLIT)
     return random_streams.shuffled(key, blocks).astype(np.uint32)

@@ -46,7 +46,7 @@ class HeldOutQuestions(domains.Record, abc.ABC):
 
     Args:
         seed: orders the epochs of training.
-        held_out: questions held out where there is no test split, at least; None for a tenth of
+        held_out: questions held out without a test split, at least; None for a tenth of
             them, at most MOST_HELD_OUT.
         most_prompt_characters: longer prompts are left out, of training and evaluation; 0 for no
             limit.
@@ -237,7 +237,7 @@ def digest(text: str) -> str:
 
 def files_of(path: Path, split: str) -> list[Path]:
     """The files of a split ("train" or "test") below a folder, in the order of their names; none
-    if there are none.
+    without any.
 
     Taken are SPLIT.parquet, SPLIT.jsonl and SPLIT.json, SPLIT-*.parquet (shards) at any depth, and
     everything below a folder SPLIT.

@@ -372,7 +372,7 @@ class Explorer:
         return groups
 
     def scalars(self) -> dict[str, float]:
-        """Returns the figures of explorers on a cluster; there are none."""
+        """Returns the figures of explorers on a cluster: {}."""
         return {}
 
     def _cut(self, text: str) -> str:
