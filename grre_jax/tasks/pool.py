@@ -98,8 +98,6 @@ class VerifierPool(InProcess):
         Raises:
             UsageError, DataError: as for a call.
         """
-        for worker in self._workers:
-            worker.stopped = False
         jobs = [_pickled(*arguments) for arguments in asked]
         try:
             return list(self._threads.map(self._answer, jobs))
@@ -179,7 +177,7 @@ class _Worker:
         self._task = task
         self._built_from = built_from
         self.process: subprocess.Popen | None = None
-        self.stopped = False
+        self.stops = 0
 
     @property
     def is_running(self) -> bool:
@@ -187,11 +185,14 @@ class _Worker:
 
     def answer(self, job: bytes, timeout: float) -> dict[str, Any] | Failure:
         """Returns the answer to a job; a second process tries what the first ended under."""
+        stops = self.stops
         for _ in range(2):
             if not self.is_running:
                 self._start()
             outcome = self._asked(job, timeout)
-            if self.stopped or not (isinstance(outcome, Failure) and outcome.kind == "crash"):
+            ended = isinstance(outcome, Failure) and outcome.kind == "crash"
+            # Counted, since the next call may have begun before this line is reached.
+            if not ended or self.stops > stops:
                 break
         return outcome
 
@@ -253,7 +254,7 @@ def _pickled(*arguments: Any) -> bytes:
 
 def _stop(workers: list[_Worker]) -> None:
     for worker in workers:
-        worker.stopped = True
+        worker.stops += 1
         if worker.is_running:
             worker.stop()
 

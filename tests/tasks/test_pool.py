@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.tasks import Question
+from grre_jax.tasks import Question, pool as pool_module
 from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.datasets.arithmetic import Arithmetic
 from grre_jax.tasks.datasets.competition_math import CompetitionMath
@@ -38,7 +38,9 @@ class Troubled:
         if do: return do()
         return Verdict(float(len(completion)), {"own": 1.0})
 
-    def hang(self): time.sleep(1000)
+    def hang(self):
+        with (self.folder / "hangs").open("a") as file: file.write("x")
+        time.sleep(1000)
     def hang_in_c(self):
         (self.folder / "hanging").touch()
         signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP})
@@ -157,16 +159,33 @@ def test_a_worker_that_was_killed_costs_nobody(pool):
     assert judge(pool, ["a", "bb", "ccc", "once"]).rewards.tolist() == [1, 2, 3, 5]
 
 
-def test_an_interrupted_call_leaves_no_process_behind(spec):
-    config = dataclasses.replace(spec, verify_timeout=60.0)
+def test_an_interrupted_call_leaves_no_process_behind(spec, tmp_path, monkeypatch):
+    asked = pool_module._Worker._asked
+
+    def slowly(*arguments):
+        outcome = asked(*arguments)
+        time.sleep(0.5)  # so that the next call begins before the interrupted one's threads end
+        return outcome
+
+    monkeypatch.setattr(pool_module._Worker, "_asked", slowly)
+    options = {"folder": str(tmp_path)}
+    config = dataclasses.replace(spec, options=options, verify_timeout=60.0)
     pool = VerifierPool(config, 0, 2)  # the interrupt comes before the limit at any load
-    judge(pool, ["x"])
+    judge(pool, ["slow", "slow"])
     before = pids(pool)
     main = threading.main_thread().ident
     # A shell starts what runs in its background with the signal ignored.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()  # an exception raised in JAX's hook of the collector would be lost
-    threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
+    hangs = tmp_path / "hangs"
+    hangs.touch()
+
+    def interrupt():
+        while hangs.read_text() != "xx":
+            time.sleep(0.05)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         judge(pool, ["hang", "hang", "x"])
     gc.enable()
@@ -174,6 +193,7 @@ def test_an_interrupted_call_leaves_no_process_behind(spec):
     assert pids(pool) == [] and all(ends(pid) for pid in before)
     assert judge(pool, ["abc"]).rewards.tolist() == [3]
     pool.close()
+    assert hangs.read_text() == "xx"  # no job of the interrupted call began again
 
 
 @pytest.mark.parametrize(("function", "error"), [("trouble", UsageError), ("leaves", DataError)])
