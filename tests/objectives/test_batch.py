@@ -13,12 +13,12 @@ def test_wide_group_ids_part_responses_as_they_are():
     """Ids beyond 32 bits, such as hashes, would wrap around on a device: two groups could meet,
     or one become padding.
     """
-    wide = np.array([2**32 + 5, 2**33 + 5, 2**32 + 5, 2**33 + 5, -1])
-    rewards = np.array([0.0, 1.0, 1.0, 3.0, np.nan])
+    wide = np.array([2**32 + 5, 2**33 + 5, 2**32 + 5, 2**33 + 5, -1, 0, 0])
+    rewards = np.array([0.0, 1.0, 1.0, 3.0, np.nan, 2.0, 5.0])
     reinforce = objectives.algorithm("reinforce")
     np.testing.assert_array_equal(
         objectives.advantages(reinforce, rewards, wide),
-        objectives.advantages(reinforce, rewards, GROUPS),
+        objectives.advantages(reinforce, rewards, np.append(GROUPS, [7, 7])),
     )
 
 

@@ -135,7 +135,6 @@ def test_the_last_trajectories_are_decoded_in_a_quarter_of_the_rows(model, monke
     assert {(8, 8), (2, 2)} <= shapes <= {(used, 2 if used <= 2 else 8) for used in range(9)}
 
 
-@pytest.mark.slow
 def test_windows_caps_and_temperature_rescored(tiny):
     model = tiny(**ALL_PARTS)
     found = play(model, temperature=0.7, top_k=6)
