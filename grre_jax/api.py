@@ -221,14 +221,14 @@ def _reward_names(reward: Any, weights: Sequence[float] | None) -> tuple[str, ..
     """Returns reward functions as `task.reward` names them."""
     from grre_jax.tasks import rewards
 
-    given = [] if reward is None else reward
-    given = list(given) if isinstance(given, list | tuple) else [given]
-    if weights is not None and len(weights) != len(given):
+    entries = [] if reward is None else reward
+    entries = list(entries) if isinstance(entries, list | tuple) else [entries]
+    if weights is not None and len(weights) != len(entries):
         raise UsageError(
-            f"reward_weights: expected one for each of {len(given)} reward functions, got"
+            f"reward_weights: expected one for each of {len(entries)} reward functions, got"
             f" {len(weights)}."
         )
-    names = [each if isinstance(each, str) else rewards.register(each) for each in given]
+    names = [each if isinstance(each, str) else rewards.register(each) for each in entries]
     return tuple(
         name if weight is None else f"{name}={weight}"
         for name, weight in zip(names, weights or [None] * len(names), strict=True)

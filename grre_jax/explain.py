@@ -128,14 +128,14 @@ def objective_report(
 
 def _ratio(config: Config, objective: Objective) -> str:
     """Of a user's own loss, that of its correction."""
-    own = objective.term.differentiated
-    if not (objective.correction if own else objective.takes_ratio):
-        return _OWN if own else ""
+    autodiff = objective.term.differentiated
+    if not (objective.correction if autodiff else objective.takes_ratio):
+        return _OWN if autodiff else ""
     ratio = (
         f"of {_phrase(objective.level)}, to {_phrase(objective.ratio_reference)}, both at"
         f" temperature {config.sampling.temperature:g} over the full vocabulary"
     )
-    return f"its correction's: {ratio}" if own else ratio
+    return f"its correction's: {ratio}" if autodiff else ratio
 
 
 def _source(name: str, config: Config) -> str:

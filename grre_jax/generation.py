@@ -86,13 +86,13 @@ def find(options: SampleOptions) -> Policy:
         UsageError: an unknown dtype, or a system message for a tokenizer without a chat template.
         DataError: the model or its tokenizer is missing, damaged or not supported.
     """
-    given = {
+    overrides = {
         "dtype": options.dtype,
         "compute_dtype": options.compute_dtype,
         "system_prompt": options.system,
         "template_arguments": options.template_arguments,
     }
-    fields = {name: value for name, value in given.items() if value is not None}
+    fields = {name: value for name, value in overrides.items() if value is not None}
     parts, params, step = policies.load(options.model, fields)
     if options.system is not None and not parts.config.model.path:
         raise UsageError(f"--system: {options.model} has no chat template")
@@ -200,8 +200,8 @@ def completion(
 
 def show(line: dict[str, Any], prompts: int, out: TextIO) -> None:
     """Writes the texts of a prompt's completions, each below its number if there are several."""
-    for number, found in enumerate(line["completions"], 1):
+    for number, row in enumerate(line["completions"], 1):
         if prompts > 1 or len(line["completions"]) > 1:
-            size = f"{len(found['tokens'])} tokens, {found['finish_reason']}"
+            size = f"{len(row['tokens'])} tokens, {row['finish_reason']}"
             out.write(f"--- prompt {line['position'] + 1} of {prompts}, sample {number}: {size}\n")
-        out.write(found["text"] + "\n")
+        out.write(row["text"] + "\n")

@@ -78,10 +78,10 @@ def message_text(content: Any, where: str) -> Any:
     for number, part in enumerate(content):
         fields = part if isinstance(part, dict) else {}
         if fields.get("type") != "text" or not isinstance(fields.get("text"), str):
-            found = repr(fields["type"]) if "type" in fields else shown(part)
+            kind = repr(fields["type"]) if "type" in fields else shown(part)
             raise DataError(
                 f"{where}, part {number} of its content: expected a part of type 'text' with a"
-                f" string, got {found}. Give parts of text alone."
+                f" string, got {kind}. Give parts of text alone."
             )
         texts.append(fields["text"])
     return "".join(texts)
@@ -113,10 +113,10 @@ def check(
     for name in sorted(set(required) - values.keys()):
         raise ConfigError(prefix + name, describe(fields[name]), None)
     ignored = []
-    found = {}
+    result = {}
     for name, value in values.items():
         if name in fields:
-            found[name] = checked(prefix + name, fields[name], value)
+            result[name] = checked(prefix + name, fields[name], value)
         elif value:
             off = "null, false or empty: the option is not supported"
             domain = off if name in unsupported else f"a known field{nearest(name, fields)}"
@@ -125,7 +125,7 @@ def check(
             ignored.append(prefix + name)
     if ignored:
         _warn_of_ignored(", ".join(ignored))
-    return found
+    return result
 
 
 @functools.cache  # a run reads a file several times

@@ -50,9 +50,9 @@ def keep_compiled(folder: str) -> None:
 def _instruction_set() -> str:
     """Returns a digest of what the host's processor is and can do."""
     info = Path("/proc/cpuinfo")
-    found = [cpu_model(), platform.machine()]
+    facts = [cpu_model(), platform.machine()]
     for line in info.read_text().splitlines() if info.is_file() else ():
         if line.startswith(("flags", "Features")):
-            found.append(line)
+            facts.append(line)
             break
-    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]

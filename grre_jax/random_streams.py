@@ -167,8 +167,8 @@ class EpochStream:
         """
         epoch, index = divmod(int(check_positions([position])[0]), self.size)
         # Streams are mostly read forwards: the order of one epoch is enough.
-        known, order = self._epoch
-        if known != epoch:
+        cached_epoch, order = self._epoch
+        if cached_epoch != epoch:
             order = shuffled(fold_in(self._key, address(epoch)), self.size)
             self._epoch = (epoch, order)
         return int(order[index])

@@ -229,8 +229,10 @@ def _forward(q, k, v, seen_by, seen, window, spans, scale, softcap):
         # Padding sees no key: its output is 0 / 1e-30 = 0.
         total = jnp.maximum(weights.sum(-1, keepdims=True), 1e-30)
         weights = weights.astype(v.dtype)
-        own = values[:, :, : span.keys]
-        out = jnp.einsum("bnmk,bnkd->bnmd", weights, own, preferred_element_type=jnp.float32)
+        span_values = values[:, :, : span.keys]
+        out = jnp.einsum(
+            "bnmk,bnkd->bnmd", weights, span_values, preferred_element_type=jnp.float32
+        )
         return _ungroup((out / total).astype(q.dtype), group), (top + jnp.log(total))[..., 0]
 
     outs = []

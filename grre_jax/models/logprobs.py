@@ -90,10 +90,10 @@ def _of_scored(function: Any, scored: Array, *arrays: Array) -> Any:
     sizes = sorted({-(-n * eighth // TOKEN_SIZES) for eighth in range(1, TOKEN_SIZES + 1)})
 
     def of_first(size):
-        some = order[:size]
-        per_token, whole = function(*(x[some] for x in arrays))
-        placed = (jnp.zeros((n, *x.shape[1:]), x.dtype).at[some].set(x) for x in per_token)
-        return tuple(placed), whole
+        indices = order[:size]
+        per_token, sums = function(*(x[indices] for x in arrays))
+        placed = (jnp.zeros((n, *x.shape[1:]), x.dtype).at[indices].set(x) for x in per_token)
+        return tuple(placed), sums
 
     # Devices may take different branches: no function that is passed here exchanges anything.
     which = jnp.searchsorted(jnp.array(sizes), scored.sum())
@@ -286,17 +286,19 @@ def _backward(block, softcap, num_ids, residuals, cotangents):
     tokens, rows = _partition(hidden, head)
     # The gradient of the head is summed over the devices of other tokens; where its columns are cut
     # along one of these axes, each device gets the sum of its own columns.
-    others = tuple(axis for axis in tokens[0] or () if axis != rows[1])
+    axes = tuple(axis for axis in tokens[0] or () if axis != rows[1])
 
     def local(hidden, head, *given):
-        whole = _whole_width(head, rows[1], hidden.dtype)
-        d_hidden, d_head = _local_backward(block, softcap, num_ids, rows[0], hidden, whole, *given)
+        full_head = _whole_width(head, rows[1], hidden.dtype)
+        d_hidden, d_head = _local_backward(
+            block, softcap, num_ids, rows[0], hidden, full_head, *given
+        )
         if rows[0] is not None:
             # Each device has the part of its own rows of the head, still in float32.
             d_hidden = jax.lax.psum(d_hidden, rows[0])
         if rows[1] is not None:
             d_head = jax.lax.psum_scatter(d_head, rows[1], scatter_dimension=1, tiled=True)
-        return d_hidden.astype(hidden.dtype), jax.lax.psum(d_head.astype(head.dtype), others)
+        return d_hidden.astype(hidden.dtype), jax.lax.psum(d_head.astype(head.dtype), axes)
 
     flat = P(tokens[0])
     cut = None if kept is None else P(tokens[0], rows[0])

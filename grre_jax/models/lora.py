@@ -68,8 +68,8 @@ def sizes(config: ModelConfig, projection: str) -> tuple[int, int]:
     f = config.intermediate_size
     q = config.num_heads * config.head_dim
     kv = config.num_kv_heads * config.head_dim
-    found = {"q": (d, q), "k": (d, kv), "v": (d, kv), "o": (q, d)}
-    return (found | {"gate": (d, f), "up": (d, f), "down": (f, d)})[projection]
+    shapes = {"q": (d, q), "k": (d, kv), "v": (d, kv), "o": (q, d)}
+    return (shapes | {"gate": (d, f), "up": (d, f), "down": (f, d)})[projection]
 
 
 def parameter_names(config: ModelConfig, lora: LoraConfig) -> list[str]:

@@ -503,13 +503,13 @@ class Transformer(nnx.Module):
             return jax.checkpoint(call, policy=policy)
 
         if meshes.platform() == "cpu" and config.num_layers <= UNROLL_LAYERS_ON_CPU:
-            found = []
+            routers = []
             for i, layer in enumerate(unstacked(params, config.num_layers)):
                 kinds = (config.slides(i), config.rotates(i))
                 run = remat(lambda x, layer, at, kinds=kinds: body(x, layer, *kinds, at))
                 x, router = run(x, layer, None if routes is None else routes[i])
-                found.append(router)
-            return x, jax.tree.map(lambda *xs: jnp.stack(xs), *found)
+                routers.append(router)
+            return x, jax.tree.map(lambda *xs: jnp.stack(xs), *routers)
 
         def both(flags):
             # None where all layers agree: the flag stays a bool, by which attention can omit a

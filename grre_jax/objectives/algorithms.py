@@ -169,17 +169,17 @@ def algorithm(
     if not callable(name):
         return _objective(name, _one_of("algorithm", "name", name, TABLE), options)
     # A part is callable too.
-    own = name if isinstance(name, Part) else as_term(name)
-    if not isinstance(own, Term) or "term" in options:
-        found = f"{type(own).__name__} {own.name} and options {', '.join(options)}"
-        raise ValueError(f"algorithm: expected a term, and no option term, got {found}")
-    if clash := sorted(_OF_EVERY_LOSS & {each.name for each in own.hyperparameters}):
+    term = name if isinstance(name, Part) else as_term(name)
+    if not isinstance(term, Term) or "term" in options:
+        description = f"{type(term).__name__} {term.name} and options {', '.join(options)}"
+        raise ValueError(f"algorithm: expected a term, and no option term, got {description}")
+    if clash := sorted(_OF_EVERY_LOSS & {each.name for each in term.hyperparameters}):
         raise ValueError(
-            f"{own.name}: its hyperparameter {clash[0]} has the name of an option that every loss"
+            f"{term.name}: its hyperparameter {clash[0]} has the name of an option that every loss"
             " takes; call it otherwise"
         )
-    objective = _objective(own.name, Row("", ("", ""), {"term": own}), options)
-    return with_data(objective) if own.differentiated else objective
+    objective = _objective(term.name, Row("", ("", ""), {"term": term}), options)
+    return with_data(objective) if term.differentiated else objective
 
 
 def _compose(name: str, row: Row, options: Mapping) -> tuple[Objective, dict[str, float | None]]:
@@ -190,10 +190,10 @@ def _compose(name: str, row: Row, options: Mapping) -> tuple[Objective, dict[str
     variant = options.get("variant", next(iter(row.variants)))
     fields = {**BASE, **row.parts, **_one_of(name, "variant", variant, row.variants)}
     defaults = {**row.defaults, **fields.pop("defaults", {})}
-    taken = _KINDS if fields["term"].differentiated else {**_KINDS, **_KINDS_OF_ROWS}
+    part_kinds = _KINDS if fields["term"].differentiated else {**_KINDS, **_KINDS_OF_ROWS}
     chosen = {
         option: _part(name, option, kind, options[option])
-        for option, kind in taken.items()
+        for option, kind in part_kinds.items()
         if option in options and option not in _SEVERAL
     }
     for option, words in _WORDS.items():
@@ -210,8 +210,10 @@ def _compose(name: str, row: Row, options: Mapping) -> tuple[Objective, dict[str
     if fields.get("correction") and by_default:
         fields["ratio_reference"] = ratios.proximal
     for option, several in _SEVERAL.items():
-        if option in taken and option in options:
-            added = [_part(name, option, taken[option], each) for each in _each(options[option])]
+        if option in part_kinds and option in options:
+            added = [
+                _part(name, option, part_kinds[option], each) for each in _each(options[option])
+            ]
             fields[several] = (*fields.get(several, ()), *added)
     joining = [part for part in row.optional if options.keys() & _declared([part]).keys()]
     fields["shaping"] = (*joining, *fields.get("shaping", ()))
@@ -276,11 +278,11 @@ def _objective(name: str, row: Row, options: Mapping) -> Objective:
     """Composes an objective, and checks the options' names and each hyperparameter's domain."""
     objective, defaults = _compose(name, row, options)
     declared = _declared(objective.parts)
-    known = {*declared, *_declared(row.optional), *_OF_EVERY_LOSS}
-    known |= set() if objective.term.differentiated else {*_KINDS_OF_ROWS}
+    names = {*declared, *_declared(row.optional), *_OF_EVERY_LOSS}
+    names |= set() if objective.term.differentiated else {*_KINDS_OF_ROWS}
     for option in options:
-        if option not in known:
-            raise ValueError(f"{name} has no option {option!r}; it has {', '.join(sorted(known))}")
+        if option not in names:
+            raise ValueError(f"{name} has no option {option!r}; it has {', '.join(sorted(names))}")
     values = {
         each: _checked(name, declared[each], options.get(each, default))
         for each, default in defaults.items()

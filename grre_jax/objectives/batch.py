@@ -110,12 +110,12 @@ def group_ids_array(groups: Ids) -> Ids:
     Args:
         groups: [responses] integers, negative on padding.
     """
-    known = concrete(groups)
+    ids = concrete(groups)
     # Ids such as hashes wrap around in the 32-bit integers of a device: two groups could become
     # one, or a group padding.
-    if known is not None and (known != known.astype(np.int32)).any():
-        _, places = np.unique(known, return_inverse=True)
-        groups = np.where(known < 0, -1, places.reshape(known.shape)).astype(np.int32)
+    if ids is not None and (ids != ids.astype(np.int32)).any():
+        _, places = np.unique(ids, return_inverse=True)
+        groups = np.where(ids < 0, -1, places.reshape(ids.shape)).astype(np.int32)
     return jnp.asarray(groups)
 
 
@@ -151,17 +151,17 @@ def check_finite(
     Raises:
         ValueError: naming the array, the index and the value.
     """
-    known = concrete(values)
-    if known is None:
+    array = concrete(values)
+    if array is None:
         return
-    numbers = known.astype(np.float64)
+    numbers = array.astype(np.float64)
     bad = ~(np.isfinite(numbers) | (nan & np.isnan(numbers))) | (numbers < least)
     ids = None if groups is None else concrete(groups)
     if ids is not None and ids.shape == bad.shape:
         bad &= ids >= 0
     if bad.any():
         index = np.flatnonzero(bad)[0]
-        value = known.reshape(-1)[index]
+        value = array.reshape(-1)[index]
         raise ValueError(f"{name}[{index}]: expected a finite number >= {least}, got {value}")
 
 
@@ -395,7 +395,7 @@ def padded_batch(
         "staleness": staleness,
         "turns": turns,
     }
-    given = {}
+    arrays = {}
     for name, values in optional.items():
         if values is None:
             continue
@@ -404,14 +404,14 @@ def padded_batch(
         else:
             check_shape(name, values, "responses", shape[:1])
         dtype = bool if name in ("dropped", "expert") else None
-        given[name] = jnp.asarray(values, dtype).reshape(-1)
+        arrays[name] = jnp.asarray(values, dtype).reshape(-1)
     batch = Batch(
         mask=jnp.asarray(mask, bool).reshape(-1),
         response_ids=jnp.repeat(jnp.arange(shape[0], dtype=jnp.int32), shape[1]),
         advantages=jnp.asarray(advantages),
         # As in `shape_data`: a response without a verdict has no penalty either.
         group_ids=groups if rewards is None else judged_groups(jnp.asarray(rewards), groups),
-        **given,
+        **arrays,
     )
     check_finite("advantages", advantages, batch.group_ids)
     if rewards is not None:

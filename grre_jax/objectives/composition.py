@@ -181,9 +181,9 @@ def _either(one: Flags | None, other: Flags | None) -> Flags | None:
 
 def _check_rewards(objective: Objective, rewards, groups, key, lengths, components) -> None:
     responses = np.shape(groups)[:1]
-    given = {"rewards": rewards}
-    given |= {f"component {name!r}": values for name, values in components.items()}
-    for name, values in given.items():
+    arrays = {"rewards": rewards}
+    arrays |= {f"component {name!r}": values for name, values in components.items()}
+    for name, values in arrays.items():
         check_shape(name, values, "responses", responses)
         check_finite(name, values, groups, nan=True)
     if lengths is not None:

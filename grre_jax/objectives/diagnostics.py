@@ -173,11 +173,11 @@ def _by_staleness(log_ratio: Tokens, mask: Gate, batch: Batch) -> dict[str, Scal
     tokens = jnp.maximum(jnp.sum(mask), 1)
     gap = jnp.where(mask & (staleness == 0), jnp.abs(log_ratio), 0)
     # The first bin is staleness 0 alone, since the second begins at 1.
-    own = jnp.maximum(counts[0], 1)
+    count = jnp.maximum(counts[0], 1)
     metrics = {
-        "sampler_gap_mean": jnp.sum(gap) / own,
+        "sampler_gap_mean": jnp.sum(gap) / count,
         "sampler_gap_max": jnp.max(gap, initial=0),
-        "sampler_gap_kl": divergences[0] / own,
+        "sampler_gap_kl": divergences[0] / count,
     }
     for index, (first, following) in enumerate(zip_longest(STALENESS_BINS, STALENESS_BINS[1:])):
         last = "_up" if following is None else f"_{following - 1}" * (following - 1 > first)

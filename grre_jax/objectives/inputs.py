@@ -184,8 +184,8 @@ class LossInputs:
             return self.at_tokens(advantages)
         # Where the mask is False the turn may be any number: JAX clamps such an index, and raises
         # no error.
-        found = advantages[self.batch.response_ids, self.batch.turns]
-        return jnp.where(self.mask, found, 0).astype(self.logprobs.dtype)
+        values = advantages[self.batch.response_ids, self.batch.turns]
+        return jnp.where(self.mask, values, 0).astype(self.logprobs.dtype)
 
     @property
     def rewards(self) -> Tokens:

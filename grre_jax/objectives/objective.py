@@ -76,7 +76,7 @@ class Hyperparameter:
             f"<= {self.high:g}": self.high < math.inf,
             "finite": self.high == math.inf and not self.infinite,
         }
-        return " and ".join(words for words, given in bounds.items() if given) or "any number"
+        return " and ".join(words for words, bound in bounds.items() if bound) or "any number"
 
     def contains(self, value: float) -> bool:
         """Returns True if `value` lies in the domain. NaN does not."""

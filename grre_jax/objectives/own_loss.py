@@ -101,7 +101,7 @@ def with_data(objective: Objective) -> Objective:
         ValueError: if it cannot be traced or differentiated, or does not return one value per
             token.
     """
-    own = objective.term
+    own_term = objective.term
     read = set()
 
     class Recording(LossInputs):
@@ -132,7 +132,7 @@ def with_data(objective: Objective) -> Objective:
     def trace(logprobs, values):
         x = Recording(objective, logprobs, batch.mask, batch, count_batch(batch), values)
         # With its derivative, so that a loss that JAX cannot differentiate is refused here.
-        return differentiated(own, x).value
+        return differentiated(own_term, x).value
 
     values = {name: jnp.zeros(()) for name in objective.hyperparameters}
     try:
@@ -140,9 +140,11 @@ def with_data(objective: Objective) -> Objective:
     except ValueError:
         raise
     except Exception as error:  # the function is the user's: it may fail in any way, and is named
-        raise ValueError(f"{own.name} cannot be traced: {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"{own_term.name} cannot be traced: {type(error).__name__}: {error}"
+        ) from error
     # Every batch has advantages, which are read like the optional data of responses.
-    return replace(objective, term=replace(own, data=tuple(sorted(read - {"advantages"}))))
+    return replace(objective, term=replace(own_term, data=tuple(sorted(read - {"advantages"}))))
 
 
 def load_object(where: str) -> Callable | Part:

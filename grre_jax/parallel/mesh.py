@@ -94,8 +94,8 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
         ValueError: the axes do not multiply to the number of devices.
     """
     devices = jax.devices() if devices is None else devices
-    others = config.fsdp * config.expert * config.tensor * config.sequence
-    data = len(devices) // others if config.data == -1 else config.data
+    product = config.fsdp * config.expert * config.tensor * config.sequence
+    data = len(devices) // product if config.data == -1 else config.data
     shape = (data, config.fsdp, config.expert, config.tensor, config.sequence)
     if np.prod(shape) != len(devices):
         raise ValueError(

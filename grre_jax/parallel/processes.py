@@ -106,8 +106,8 @@ def require_same(text: str, what: str) -> None:
     Raises:
         UsageError: in all processes, naming those that differ from the first.
     """
-    (first,), *others = records([text.encode()])
-    if other := [i for i, (theirs,) in enumerate(others, 1) if theirs != first]:
+    (first,), *rest = records([text.encode()])
+    if other := [i for i, (theirs,) in enumerate(rest, 1) if theirs != first]:
         raise UsageError(
             f"{what} of process {', '.join(map(str, other))} differs from that of process 0: start"
             " all processes with the same"
@@ -254,14 +254,14 @@ def _join(
     """Joins the other processes, by the arguments of `joined`; precedes every use of JAX."""
     if num_processes == 1 and coordinator is None and process_id in (None, 0):
         return
-    given = (coordinator, num_processes, process_id)
-    alone_unless_found = given == (None, None, None)
+    arguments = (coordinator, num_processes, process_id)
+    alone_unless_found = arguments == (None, None, None)
     if not alone_unless_found:
-        _check(*given)
+        _check(*arguments)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
         jax.distributed.initialize(
-            *given,
+            *arguments,
             # Arguments that are given win over the variables of a cluster.
             cluster_detection_method=None if alone_unless_found else "deactivate",
             initialization_timeout=timeout,
@@ -271,8 +271,8 @@ def _join(
         jax.devices()  # the processes exchange their devices here
     except (ValueError, RuntimeError) as error:
         # JAX knows no cluster; or this is a Python session that has computed already.
-        known = "coordinator_address" if isinstance(error, ValueError) else "must be called before"
-        if alone_unless_found and known in str(error):
+        phrase = "coordinator_address" if isinstance(error, ValueError) else "must be called before"
+        if alone_unless_found and phrase in str(error):
             return
         raise UsageError(
             f"this looks like a cluster, but JAX cannot join its processes ({error}): give"

@@ -130,10 +130,10 @@ def tpu_slice(name: str) -> Target:
     if 1 in host:
         options["chips_per_host_bounds"] = [*host, 1]
     try:
-        found = topologies.get_topology_desc(platform="tpu", topology_name=name, **options)
+        topology = topologies.get_topology_desc(platform="tpu", topology_name=name, **options)
     except RuntimeError as error:  # JAX's too, and of a TPU compiler that is not installed
         raise UsageError(f"--topology {name}: {str(error).splitlines()[0]}") from error
-    return Target(name, found.devices, gigabytes * 2**30 - RESERVED_BYTES, clock)
+    return Target(name, topology.devices, gigabytes * 2**30 - RESERVED_BYTES, clock)
 
 
 def dispatched(config: Config) -> dict[str, Call | None]:
@@ -182,12 +182,12 @@ def _has_environments(config: Config) -> bool:
     """Returns False for a task whose module or data cannot be read here."""
     task = config.task
     try:
-        found = task_table.factory(task.name)
-        if not isinstance(found, type):  # a function: only what it builds is of a class
-            found = task_table.build(task.name, seed=config.seed, **task.options)
+        candidate = task_table.factory(task.name)
+        if not isinstance(candidate, type):  # a function: only what it builds is of a class
+            candidate = task_table.build(task.name, seed=config.seed, **task.options)
     except (DataError, UsageError):
         return False
-    return task_table.is_environment(found)
+    return task_table.is_environment(candidate)
 
 
 def _report(program: str, run: AbstractRun, target: Target, call: Call | None) -> Report:
@@ -290,7 +290,7 @@ class AbstractRun:
         lead = (call.fills(shape), shape.shards, shape.prefill_batch)
         shape = dataclasses.replace(shape, steps=call.waves(shape) * settings.max_new_tokens)
         columns = prompt_batch.bucket(settings.max_new_tokens)
-        whole = meshes.replicated(self.mesh)
+        sharding = meshes.replicated(self.mesh)
         rows = meshes.rows(self.mesh, axis=1)
         distribution = jax.eval_shape(lambda: SamplingDistribution.of(SamplingParams()))
         run = partial(_whole_call, self.graph, shape, columns)
@@ -302,9 +302,9 @@ class AbstractRun:
                     _array(lead, jnp.int32, rows),
                     _array((*lead, settings.group_size, KEY_WORDS), jnp.uint32, rows),
                 ),
-                jax.tree.map(lambda x: _array(x.shape, x.dtype, whole), distribution),
-                _array((prompt_batch.ENDS,), jnp.int32, whole),
-                _array((), jnp.int32, whole),
+                jax.tree.map(lambda x: _array(x.shape, x.dtype, sharding), distribution),
+                _array((prompt_batch.ENDS,), jnp.int32, sharding),
+                _array((), jnp.int32, sharding),
             )
 
 
@@ -327,20 +327,22 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
     params = _placed(params, mesh)
     frozen = _placed(frozen, mesh)
     opt_state = _placed(jax.eval_shape(make_optimizer(config.optimizer).init, params), mesh)
-    whole = meshes.replicated(mesh)
+    sharding = meshes.replicated(mesh)
     rows = meshes.rows(mesh, axis=1)
-    own = config.samples and not config.data.mix
+    from_samples = config.samples and not config.data.mix
     batch = pack(
         [],
         shape,
-        behavior_logprobs="old_logprobs" in objective.requires or own,
-        learner_version=0 if own else None,
+        behavior_logprobs="old_logprobs" in objective.requires or from_samples,
+        learner_version=0 if from_samples else None,
         expert="expert" in objective.requires,
         components=objective.components,
         turns="turns" in objective.requires,
     )
-    batch = jax.tree.map(lambda x: _array(x.shape, x.dtype, rows if x.ndim >= 3 else whole), batch)
-    state = TrainState(params, opt_state, _array((), jnp.int32, whole))
+    batch = jax.tree.map(
+        lambda x: _array(x.shape, x.dtype, rows if x.ndim >= 3 else sharding), batch
+    )
+    state = TrainState(params, opt_state, _array((), jnp.int32, sharding))
     return AbstractRun(config, mesh, graph, state, batch, objective, model.config, frozen)
 
 

@@ -75,9 +75,9 @@ def parse(text: str) -> tuple[dict[str, Computation], str]:
             computations[name] = {}
             entry = name if marked else entry
         elif name and (match := _INSTRUCTION.match(line)):
-            own, result, opcode, rest = match.groups()
+            label, result, opcode, rest = match.groups()
             operands, _, attributes = rest.partition(")")
-            computations[name][own] = Instruction(own, opcode, result, operands, attributes)
+            computations[name][label] = Instruction(label, opcode, result, operands, attributes)
     return computations, entry
 
 
@@ -163,8 +163,8 @@ class _Program:
         """Returns the trips of a loop: the compiler's annotation, else the limit in its condition.
         Loops of JAX count from 0 in steps of 1.
         """
-        known = loop.find(r'known_trip_count":\{"n":"(\d+)"')
-        return int(known or self._limit(loop.find(r"condition=%?([\w.\-]+)")))
+        trips = loop.find(r'known_trip_count":\{"n":"(\d+)"')
+        return int(trips or self._limit(loop.find(r"condition=%?([\w.\-]+)")))
 
     def _limit(self, name: str) -> int:
         """Returns the least positive constant of a computation, else of those that it calls."""

@@ -82,8 +82,8 @@ class TrainingProgress:
         late = self._printed_at is None or now - self._printed_at >= LINE_SECONDS
         if not self._live and (late or step >= self._total):
             self._printed_at = now
-            left = self._bar.tasks[0].time_remaining
-            remaining = f"  left {compact_duration(left)}" if left else ""
+            seconds = self._bar.tasks[0].time_remaining
+            remaining = f"  left {compact_duration(seconds)}" if seconds else ""
             self._print(f"{self._description} {step}/{self._total}  {self._readings}{remaining}")
 
     def evaluated(self, step: int, scalars: Mapping[str, object]) -> None:

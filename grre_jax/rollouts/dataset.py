@@ -180,16 +180,16 @@ def pieces(group: Group, k: int) -> list[str]:
     if not spans:
         return [text]
     first = int(group.turn_counts[:k].sum())
-    found = []
+    parts = []
     last = 0
     for turn, (start, end) in enumerate(spans):
         reward = group.turn_rewards[first + turn]
         gained = f" (reward {reward:g})" if reward else ""
-        found.append(f"environment: {text[last:start]}")
-        found.append(f"turn {turn}{gained}: {text[start:end]}")
+        parts.append(f"environment: {text[last:start]}")
+        parts.append(f"turn {turn}{gained}: {text[start:end]}")
         last = end
-    found.append(f"environment: {text[last:]}")
-    return [piece for piece in found if piece != "environment: "]
+    parts.append(f"environment: {text[last:]}")
+    return [piece for piece in parts if piece != "environment: "]
 
 
 def tokenised(group: Group, tokenizer: Tokenizer) -> Group:

@@ -173,16 +173,16 @@ def _parsed(line: bytes, location: str) -> Entry | CorruptManifest:
 
 def runs(positions: list[int]) -> tuple[tuple[int, int], ...]:
     """Returns positions in record order as runs (first, count) of consecutive ones, or of -1."""
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     following = None
     for position in positions:
         if position == following:
-            first, count = found[-1]
-            found[-1] = (first, count + 1)
+            first, count = result[-1]
+            result[-1] = (first, count + 1)
         else:
-            found.append((position, 1))
+            result.append((position, 1))
         following = position + 1 if position >= 0 else -1
-    return tuple(found)
+    return tuple(result)
 
 
 def to_line(entry: Entry) -> bytes:

@@ -186,11 +186,11 @@ class RolloutReader:
             IndexError: the number is out of range.
         """
         count = len(self)
-        wanted = number + count if number < 0 else number
-        if not 0 <= wanted < count:
+        index = number + count if number < 0 else number
+        if not 0 <= index < count:
             raise IndexError(f"group {number} of {count} in {self.folder}")
-        which = bisect.bisect_right(self._starts, wanted) - 1
-        return self._datasets[which], wanted - self._starts[which]
+        which = bisect.bisect_right(self._starts, index) - 1
+        return self._datasets[which], index - self._starts[which]
 
     def find(self, position: int, policy_version: int | None = None) -> int | None:
         """Returns the number of the newest group at a position of the prompt stream, or of the

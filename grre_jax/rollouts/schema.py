@@ -358,11 +358,11 @@ class Group:
         turns = np.repeat(chosen, self.turn_counts if len(self.turn_counts) else 0)
         tokens = np.repeat(chosen, self.lengths)
         prompt = np.ones(len(self.prompt_tokens), bool)
-        known = np.concatenate([prompt, tokens])
+        sequence = np.concatenate([prompt, tokens])
         masks = {
             "completions": chosen,
             "tokens": tokens,
-            "routes": np.repeat(known, len(self.routes) // max(1, len(known))),
+            "routes": np.repeat(sequence, len(self.routes) // max(1, len(sequence))),
             "turns": turns,
             "ends": np.repeat(turns, 2),
         }

@@ -81,10 +81,10 @@ class SamplerCall:
         while True:
             while (free.any(1) & (self._left > 0)).any():
                 self._fill(free, batch)
-            wanted = np.where(self._left > 0, batch, 0).astype(np.int32)
+            counts = np.where(self._left > 0, batch, 0).astype(np.int32)
             # A step of many slots costs as much if few of them still decode.
             few = 0
-            if not (self.shape.resident or wanted.any() or self.shape.decode_slots < LEAST_SLOTS):
+            if not (self.shape.resident or counts.any() or self.shape.decode_slots < LEAST_SLOTS):
                 few = self.shape.decode_slots // SHRINK
             self._state, trace, report = engine.advance(
                 self.shape,
@@ -93,7 +93,7 @@ class SamplerCall:
                 self.distribution,
                 self.batch.eos,
                 np.int32(self.batch.max_new_tokens),
-                wanted,
+                counts,
                 np.int32(few),
                 first,
             )
@@ -114,8 +114,8 @@ class SamplerCall:
             # One more step would overwrite a column that the longest completion still attends to.
             if generated > self.columns:
                 # Layer by layer, so that only one layer's old and new buffers exist at once.
-                for layer, own in enumerate(self._state.own):
-                    self._state.own[layer] = engine.grow_ring(self.shape, own)
+                for layer, cache in enumerate(self._state.own):
+                    self._state.own[layer] = engine.grow_ring(self.shape, cache)
                 self.columns *= 2
 
     @property
@@ -130,11 +130,11 @@ class SamplerCall:
         which = np.full((self.shape.shards, batch), self.batch.prompts_per_shard, np.int32)
         slots = np.full((self.shape.shards, batch), self.shape.prompt_slots, np.int32)
         for shard, room in enumerate(free):
-            taken = np.flatnonzero(room)[: min(batch, self._left[shard])]
-            which[shard, : len(taken)] = self._next[shard] + np.arange(len(taken))
-            slots[shard, : len(taken)] = taken
-            free[shard, taken] = False
-            self._next[shard] += len(taken)
+            seats = np.flatnonzero(room)[: min(batch, self._left[shard])]
+            which[shard, : len(seats)] = self._next[shard] + np.arange(len(seats))
+            slots[shard, : len(seats)] = seats
+            free[shard, seats] = False
+            self._next[shard] += len(seats)
         new, tokens = self.batch.prompt_slots(which, self._order)
         self._order += batch
         self._state, routes = engine.prefill(

@@ -96,21 +96,21 @@ def make_prompt_batch(
     """
     mesh = meshes.current()
     shards = 1 if mesh is None else meshes.row_devices(mesh)
-    given = len(prompts)
-    positions = np.arange(given) if positions is None else positions
+    count = len(prompts)
+    positions = np.arange(count) if positions is None else positions
     if not isinstance(positions, jax.Array):
-        positions = _host_positions(positions, given)
-    counts = np.full(given, group_size, np.int32)
+        positions = _host_positions(positions, count)
+    counts = np.full(count, group_size, np.int32)
     if prompt_lengths is None:
         prompts, prompt_lengths = pad_prompts(prompts, config=config)
         # The padding repeats the last prompt, a valid one, and asks for no completion of it.
-        fill = -(-bucket(given, 1) // shards) * shards - given
+        fill = -(-bucket(count, 1) // shards) * shards - count
         columns = bucket(prompts.shape[1]) - prompts.shape[1]
         prompts = np.pad(np.pad(prompts, ((0, 0), (0, columns))), ((0, fill), (0, 0)), "edge")
         prompt_lengths = np.pad(prompt_lengths, (0, fill), "edge")
         positions = np.pad(np.asarray(positions), (0, fill), "edge")
         counts = np.pad(counts, (0, fill))
-    elif given % shards:
+    elif count % shards:
         # Arrays are taken as they are, and JAX does not cut rows into unequal parts.
         shards = 1
     return PromptBatch(
@@ -124,7 +124,7 @@ def make_prompt_batch(
         samples=group_size,
         max_new_tokens=max_new_tokens,
         shards=shards,
-        given=given,
+        given=count,
     )
 
 
@@ -162,11 +162,11 @@ def pad_prompts(
     """
     begin = [] if config is None or config.start_id is None else [config.start_id]
     vocab = INT32 if config is None else config.vocab_size
-    found = [np.asarray(prompt if np.size(prompt) else begin) for prompt in prompts]
-    lengths = np.array([x.size for x in found], np.int32)
+    arrays = [np.asarray(prompt if np.size(prompt) else begin) for prompt in prompts]
+    lengths = np.array([x.size for x in arrays], np.int32)
     length = int(lengths.max(initial=0)) if length is None else length
-    padded = np.zeros((len(found), length), np.int32)
-    for index, x in enumerate(found):
+    padded = np.zeros((len(arrays), length), np.int32)
+    for index, x in enumerate(arrays):
         sized = x.ndim == 1 and x.dtype.kind in "iu" and 0 < x.size <= length
         if not (sized and 0 <= x.min() and x.max() < vocab):
             raise ValueError(
@@ -175,7 +175,7 @@ def pad_prompts(
                 f" {prompts[index]!r:.100} as prompt {index}"
             )
         padded[index, : x.size] = x
-    if not found:
+    if not arrays:
         raise ValueError("prompts: expected at least one, got none")
     return padded, lengths
 
@@ -208,25 +208,25 @@ def padded_ends(ids: Sequence[int]) -> Int[Array, " ends"]:
     Raises:
         ValueError: something else than token ids.
     """
-    found = np.unique(np.asarray(ids))
-    if found.size and found.dtype.kind not in "iu":
+    ends = np.unique(np.asarray(ids))
+    if ends.size and ends.dtype.kind not in "iu":
         raise ValueError(f"eos_ids: expected token ids, got {ids!r}")
-    room = max(-(-found.size // ENDS), 1) * ENDS
-    return jnp.asarray(np.pad(found.astype(np.int32), (0, room - found.size), constant_values=NONE))
+    room = max(-(-ends.size // ENDS), 1) * ENDS
+    return jnp.asarray(np.pad(ends.astype(np.int32), (0, room - ends.size), constant_values=NONE))
 
 
 def _host_positions(positions: Any, given: int) -> Int[np.ndarray, " prompts"]:
-    found = np.asarray(positions)
+    array = np.asarray(positions)
     if (
-        found.shape != (given,)
-        or found.dtype.kind not in "iu"
+        array.shape != (given,)
+        or array.dtype.kind not in "iu"
         # With or without a sign: fold_in reads the same 32 bits.
-        or not ((-INT32 <= found) & (found < 2 * INT32)).all()
+        or not ((-INT32 <= array) & (array < 2 * INT32)).all()
     ):
         raise ValueError(
             f"positions: expected {given} integers of 32 bits, one per prompt, got {positions!r}"
         )
-    return found
+    return array
 
 
 @partial(jax.jit, static_argnames="group_size")

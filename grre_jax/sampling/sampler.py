@@ -189,8 +189,8 @@ def cut_at_stops(
     live = np.arange(samples.tokens.shape[-1]) < lengths[..., None]
     cut = {"lengths": lengths, "finish_reasons": reasons}
     for name in ("tokens", *(f"{score}_logprobs" for score in SCORES)):
-        whole = getattr(samples, name)
-        cut[name] = np.where(live, whole, np.zeros((), whole.dtype))
+        values = getattr(samples, name)
+        cut[name] = np.where(live, values, np.zeros((), values.dtype))
     return samples._replace(**cut)
 
 

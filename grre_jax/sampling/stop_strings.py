@@ -29,10 +29,10 @@ class StopStrings(NamedTuple):
         """Returns the text before the earliest stop string, and that stop string; the whole text
         and None if it contains none. Of two that begin together, the longer counts.
         """
-        found = [(at, -len(stop), stop) for stop in self.stops if (at := text.find(stop)) >= 0]
-        if not found:
+        matches = [(at, -len(stop), stop) for stop in self.stops if (at := text.find(stop)) >= 0]
+        if not matches:
             return text, None
-        at, _, stop = min(found)
+        at, _, stop = min(matches)
         return text[:at], stop
 
     def kept(self, tokens: Sequence[int], searched: int = 0) -> int | None:

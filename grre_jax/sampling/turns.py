@@ -375,16 +375,16 @@ class _Call:
             if drawn is not None:
                 self._take(*jax.device_get(drawn))
             elif self.waiting:
-                left = [future for future, _, _ in self.waiting]
-                futures.wait(left, return_when=futures.FIRST_COMPLETED)
+                pending = [future for future, _, _ in self.waiting]
+                futures.wait(pending, return_when=futures.FIRST_COMPLETED)
             else:
                 return
 
     def _answers(self) -> Iterator[Trajectory]:
         """Takes the answers that have come; yields the trajectories that they end."""
-        asked = self.waiting
+        queue = self.waiting
         self.waiting = []
-        for future, shard, running in asked:
+        for future, shard, running in queue:
             if not (self.wait or future.done()):
                 self.waiting.append((future, shard, running))
                 continue
@@ -413,12 +413,12 @@ class _Call:
 
     def _store_prompts(self, new: list[list[_Start]]) -> None:
         """Prefills prompts, by shard."""
-        for some in self._together(new):
-            shape = (len(some), len(some[0]))
+        for chunk in self._together(new):
+            shape = (len(chunk), len(chunk[0]))
             tokens = np.zeros((*shape, self.prompts[0].tokens), np.int32)
             lengths = np.zeros(shape, np.int32)
             slots = np.full(shape, NONE, np.int32)
-            for at, start in _entries(some):
+            for at, start in _entries(chunk):
                 stored = start.prompt[:-1]  # `decode` computes the last token and draws from it
                 tokens[at][: len(stored)] = stored
                 lengths[at] = len(stored)
@@ -430,16 +430,18 @@ class _Call:
     def _store_observations(self) -> None:
         """Prefills what the rows have not stored, a piece at a time."""
         while True:
-            left = [[r for r in shard.rows if r.filled < len(r.tokens)] for shard in self.shards]
-            if not any(left):
+            remainder = [
+                [r for r in shard.rows if r.filled < len(r.tokens)] for shard in self.shards
+            ]
+            if not any(remainder):
                 return
-            most = max(len(r.tokens) - r.filled for some in left for r in some)
+            most = max(len(r.tokens) - r.filled for chunk in remainder for r in chunk)
             length = next((size for size in PIECES if size >= most), PIECES[-1])
-            for some in self._together(left):
-                self._make_room(max(r.filled for _, r in _entries(some)) + length)
-                rows = self._rows(some)
+            for chunk in self._together(remainder):
+                self._make_room(max(r.filled for _, r in _entries(chunk)) + length)
+                rows = self._rows(chunk)
                 tokens = np.zeros((*rows.slot.shape, length), np.int32)
-                for at, running in _entries(some):
+                for at, running in _entries(chunk):
                     end = min(running.filled + length, len(running.tokens))
                     # `filled` counts the prompt's last token first, so the list begins with it.
                     stored = [running.start.prompt[-1], *running.tokens][running.filled : end]
@@ -453,9 +455,9 @@ class _Call:
         """Yields parts of every shard's list, of 1 or as many as end together, padded with None."""
         many = max(4, self.rows // ENDED_SHARE)
         for first in range(0, max(map(len, by_shard)), many):
-            some = [items[first : first + many] for items in by_shard]
-            size = 1 if max(map(len, some)) == 1 else many
-            yield [items + [None] * (size - len(items)) for items in some]
+            chunk = [items[first : first + many] for items in by_shard]
+            size = 1 if max(map(len, chunk)) == 1 else many
+            yield [items + [None] * (size - len(items)) for items in chunk]
 
     def _decode(self) -> tuple[Array, Array]:
         """Decodes some steps; returns what was drawn, on the device."""
@@ -476,7 +478,7 @@ class _Call:
             self.start = 0
             for r in itertools.chain(*running):
                 r.row = NONE
-        new = [_seated(some, width, self.start) for some in running]
+        new = [_seated(chunk, width, self.start) for chunk in running]
         by_row = [[None] * width for _ in running]
         for (s, _), r in _entries(running):
             by_row[s][r.row] = r
@@ -485,11 +487,11 @@ class _Call:
         if afresh:
             self.caches = programs.gathered(*stored, rows)
         elif any(new):
-            for some in self._together(new):
-                at = np.full((len(some), len(some[0])), width, np.int32)
-                for where, r in _entries(some):
+            for chunk in self._together(new):
+                at = np.full((len(chunk), len(chunk[0])), width, np.int32)
+                for where, r in _entries(chunk):
                     at[where] = r.row
-                joining = programs.gathered(*stored, self._rows(some))
+                joining = programs.gathered(*stored, self._rows(chunk))
                 self.caches = programs.replaced(self.caches, joining, at)
         self.own, self.caches, integers, scores = programs.decode(
             steps,

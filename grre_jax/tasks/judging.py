@@ -213,9 +213,9 @@ def count_failures(extras: Iterable[dict[str, Any]]) -> dict[str, int]:
     """Completions without a verdict among groups with these `extra` fields: verify_failures in
     all and by kind; {} without any.
     """
-    found = Counter(kind for extra in extras for kind in extra.get(FIELD, ()) if kind)
-    kinds = {f"{FIELD}_{kind}": found[kind] for kind in FAILURES if found[kind]}
-    return {FIELD: found.total(), **kinds} if found else {}
+    counts = Counter(kind for extra in extras for kind in extra.get(FIELD, ()) if kind)
+    kinds = {f"{FIELD}_{kind}": counts[kind] for kind in FAILURES if counts[kind]}
+    return {FIELD: counts.total(), **kinds} if counts else {}
 
 
 def checked_verdict(verdict: Any) -> Verdict | Failure:

@@ -136,11 +136,11 @@ class ClusterJudges(VerifierPool):
 
         size = -(-len(asked) // (CHUNKS * len(self._judges))) or 1
         chunks = [asked[start : start + size] for start in range(0, len(asked), size)]
-        found = ActorPool(self._judges).map(
+        answers = ActorPool(self._judges).map(
             lambda judge, chunk: judge.answers.remote(chunk), chunks
         )
         try:
-            return [answer for part in found for answer in part]
+            return [answer for part in answers for answer in part]
         except RayTaskError as error:
             raise error.cause from None
 
@@ -282,8 +282,8 @@ class EnvironmentPool(InProcessEnvironments):
         pool, thread = self._lanes[hash(key) % len(self._lanes)]
 
         def answer() -> Any:
-            (found,) = pool.answers([asked])
-            return found if isinstance(found, Failure) else kind(**found)
+            (result,) = pool.answers([asked])
+            return result if isinstance(result, Failure) else kind(**result)
 
         return thread.submit(answer)
 
@@ -330,9 +330,9 @@ def serve(connection: int) -> None:
         respond = guarded(_answer, _responder, pipe.recv_bytes())
         _send(pipe, respond if isinstance(respond, Failure) else {})
         while True:
-            asked = pipe.recv_bytes()
+            job = pipe.recv_bytes()
             signal.alarm(0)  # of the job before
-            outcome = guarded(_answer, respond, asked)
+            outcome = guarded(_answer, respond, job)
             if os.getpid() != process:
                 os._exit(1)  # a verifier's fork that came back would answer in its parent's place
             _send(pipe, outcome)

@@ -251,14 +251,14 @@ def lora_config(source: ModelSource) -> LoraConfig | None:
     """
     if not source.adapter:
         return source.lora
-    found = adapters.load_adapter_config(source.adapter)
-    if source.lora not in (None, found):
+    lora = adapters.load_adapter_config(source.adapter)
+    if source.lora not in (None, lora):
         raise UsageError(
-            f"model.adapter {source.adapter} has rank {found.rank}, alpha {found.alpha:g} and"
-            f" targets {', '.join(found.targets)}, which the fields model.lora_* contradict: leave"
+            f"model.adapter {source.adapter} has rank {lora.rank}, alpha {lora.alpha:g} and"
+            f" targets {', '.join(lora.targets)}, which the fields model.lora_* contradict: leave"
             " model.lora_rank at 0"
         )
-    return found
+    return lora
 
 
 def build_model(
@@ -301,12 +301,12 @@ def _base_model(config: Config, tokenizer: tasks.Tokenizer, mesh: Mesh | None) -
 def _new_shape(source: ModelSource, tokenizer: tasks.Tokenizer) -> ModelConfig:
     sizes = ("hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads")
     sizes += ("head_dim", "num_experts", "experts_per_token")
-    given: dict[str, Any] = {name: getattr(source, name) for name in sizes}
+    fields: dict[str, Any] = {name: getattr(source, name) for name in sizes}
     if source.num_experts:
-        given |= {"family": "mixtral"}
+        fields |= {"family": "mixtral"}
     eos_ids = tuple(tokenizer.eos_ids)
     try:
-        return ModelConfig(vocab_size=tokenizer.vocab_size, eos_ids=eos_ids, **given)
+        return ModelConfig(vocab_size=tokenizer.vocab_size, eos_ids=eos_ids, **fields)
     except ValueError as error:
         raise UsageError(f"model.{error}") from error
 

@@ -211,9 +211,9 @@ def _loaded(file: Path, like: dict[str, Any]) -> dict[str, Any]:
     # Checkpoints of earlier versions have no checksums.
     beside = {name: name + SUFFIX for name in like}
     checked = {name: sums for name, sums in beside.items() if (file / sums).is_dir()}
-    asked = shapes | {sums: abstract_checksums(shapes[name]) for name, sums in checked.items()}
+    targets = shapes | {sums: abstract_checksums(shapes[name]) for name, sums in checked.items()}
     with turn():
-        loaded = ocp.load_checkpointables(file, asked)
+        loaded = ocp.load_checkpointables(file, targets)
     for name, sums in checked.items():
         _check(name, loaded[name], loaded[sums])
     return loaded
@@ -280,8 +280,8 @@ def abstract_checksums(tree: Any) -> Any:
 
     def one(x):
         # Two numbers, whole on every device however the array is cut.
-        whole = meshes.replicated(x.sharding.mesh)
-        return jax.ShapeDtypeStruct((2,), jnp.uint32, sharding=whole)
+        sharding = meshes.replicated(x.sharding.mesh)
+        return jax.ShapeDtypeStruct((2,), jnp.uint32, sharding=sharding)
 
     return jax.tree.map(one, tree)
 

@@ -131,12 +131,12 @@ def figures(
     # In float64, in which a mean over many float32 rewards keeps its digits.
     rewards = np.concatenate([g.judged_rewards for g in sampled]).astype(np.float64)
     result: dict[str, float] = {}
-    known = None
+    verdicts = None
     if rewards.size:
         low, high = mean_interval(rewards)
         result = {"reward": float(rewards.mean()), "reward_low": low, "reward_high": high}
-        if (known := correctness(sampled)) is not None:
-            result |= _accuracy(np.concatenate(known))
+        if (verdicts := correctness(sampled)) is not None:
+            result |= _accuracy(np.concatenate(verdicts))
         result |= component_means(sampled)
     generated = np.concatenate([g.mask for g in sampled]) != 0
     result["response_length"] = float(generated.sum() / sum(g.num_completions for g in sampled))
@@ -149,7 +149,7 @@ def figures(
         log_ratio = log_ratio[generated]
         # Schulman's k3, r - 1 - log r with r = start/policy: unbiased, and never negative.
         result["kl_to_start"] = float(np.mean(np.expm1(log_ratio) - log_ratio))
-    result |= _greedy_figures(greedy, known is not None)
+    result |= _greedy_figures(greedy, verdicts is not None)
     return result | failure_scalars(sampled if greedy is sampled else [*sampled, *greedy])
 
 

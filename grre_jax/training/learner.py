@@ -82,7 +82,7 @@ class Learner:
         """
         steps = self.parts.config.training.steps
         first = int(state.step)
-        given = self._given()
+        arguments = self._given()
         progress = reporting.TrainingProgress(steps, start_step=first, console=self.console)
         prefetcher = Prefetcher(
             lambda step: prepare(step, self.choose, self.parts),
@@ -94,7 +94,7 @@ class Learner:
                 # Beside the sampler's programs: a batch without groups has the shapes of every
                 # other one.
                 batch = place([], self.parts.shape, self.parts.objective, self.parts.mesh, first)
-                compiler.enter_context(compiling(step_fn, state, batch, *given))
+                compiler.enter_context(compiling(step_fn, state, batch, *arguments))
             if first == 0:
                 self._evaluate(state, 0, bar)
             pending = DelayedMetrics(self.log, time.monotonic(), bar.update, watch=self.watch)
@@ -119,7 +119,7 @@ class Learner:
                     compiler.close()
                 # An argument that is still on the host would silently be copied at every step.
                 with jax.transfer_guard("disallow"):
-                    state, metrics = step_fn(state, batch, *given)
+                    state, metrics = step_fn(state, batch, *arguments)
                 # The call above returns before the devices have computed.
                 prefetcher.begin(step + 1)
                 # The previous step's metrics are read now, while this step computes: nothing waits
@@ -224,8 +224,8 @@ class Learner:
         if self.questions:
             bar.phase("evaluating" if step else "compiling, evaluating")
             policy, start = map(self.parts.full, (state.params, self.start_params))
-            found = answer(self.evaluator, policy, self.questions, step=step)
-            scalars = figures(self.evaluator, *found, start)
+            answers = answer(self.evaluator, policy, self.questions, step=step)
+            scalars = figures(self.evaluator, *answers, start)
             self.log.write("eval", step, scalars)
             _require_best(self.parts.config, scalars)
             self.scores = scalars

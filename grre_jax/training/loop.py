@@ -116,14 +116,14 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
             stack.callback(explorer.close)
         _open_folder(config, provenance, folders, stack, mirrored, resume, overwrite)
         reporting.print_header(lines, console=console)
-        own: Samples | None = None
+        samples: Samples | None = None
         needed = None
         if config.samples:
             (folder / "rollouts").mkdir(exist_ok=True)
-            own = own_samples(config)
+            samples = own_samples(config)
             if config.cluster.samples and not config.regime.newest:
                 # Explorers still sample with the versions that the schedule names.
-                needed = own.needs
+                needed = samples.needs
         checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint, needed)
         saved = checkpoints.steps if resume else []
         stop = stack.enter_context(StopRequest())
@@ -147,13 +147,13 @@ def _run(ray: Any, config: Config, resume: bool, overwrite: bool, console: Any) 
 
         # ---- explore and learn
         supply: Supply | None = None
-        if own is not None:
+        if samples is not None:
             kind = NewestSupply if config.regime.newest else Supply
-            supply = kind(parts, explorer, own, checkpoints)
+            supply = kind(parts, explorer, samples, checkpoints)
             stack.callback(supply.close)
         learner = Learner(
             parts,
-            Chooser(own, stored),
+            Chooser(samples, stored),
             supply,
             log,
             checkpoints,

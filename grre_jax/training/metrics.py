@@ -51,10 +51,10 @@ class Stopwatch:
         Args:
             whole: seconds since then; what nothing else took is `seconds_training`.
         """
-        found = self._seconds
+        seconds = self._seconds
         self._seconds = collections.Counter()
-        rest = max(whole - sum(found.values()), 0.0)
-        return {f"seconds_{name}": value for name, value in sorted(found.items())} | {
+        rest = max(whole - sum(seconds.values()), 0.0)
+        return {f"seconds_{name}": value for name, value in sorted(seconds.items())} | {
             "seconds_training": rest
         }
 
@@ -150,11 +150,11 @@ def age_scalars(ages: Float[np.ndarray, " groups"]) -> dict[str, float]:
         staleness, the mean of the known ages, and for each of them staleness_N, the number of
         groups that are N updates old; {} if no age is known.
     """
-    known = ages[~np.isnan(ages)]
-    if not known.size:
+    numbers = ages[~np.isnan(ages)]
+    if not numbers.size:
         return {}
-    values, counts = np.unique(known.astype(int), return_counts=True)
-    return {"staleness": float(known.mean())} | {
+    values, counts = np.unique(numbers.astype(int), return_counts=True)
+    return {"staleness": float(numbers.mean())} | {
         f"staleness_{value}": int(count) for value, count in zip(values, counts, strict=True)
     }
 
@@ -165,8 +165,8 @@ def verdict_scalars(groups: Sequence[Group]) -> dict[str, float]:
     Returns:
         accuracy if known, component_NAME, and verify_failures if there are any.
     """
-    known = correctness(groups)
-    judged = known and np.concatenate(known)
+    verdicts = correctness(groups)
+    judged = verdicts and np.concatenate(verdicts)
     accuracy = {} if judged is None or not len(judged) else {"accuracy": float(judged.mean())}
     return accuracy | component_means(groups) | failure_scalars(groups)
 

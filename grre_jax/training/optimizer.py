@@ -136,8 +136,8 @@ class OptimizerConfig(Record):
             rise = jnp.minimum((count + 1) / max(self.warmup_steps, 1), 1.0)
             falling = max(self.decay_steps - self.warmup_steps, 1)
             fraction = jnp.clip((count - self.warmup_steps) / falling, 0.0, 1.0)
-            left = self.final_fraction + (1 - self.final_fraction) * DECAYS[self.decay](fraction)
-            return self.learning_rate * rise * (left if self.decay != "none" else 1.0)
+            factor = self.final_fraction + (1 - self.final_fraction) * DECAYS[self.decay](fraction)
+            return self.learning_rate * rise * (factor if self.decay != "none" else 1.0)
 
         return rate
 

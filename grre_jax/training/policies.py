@@ -106,11 +106,11 @@ def policies_at(
     kept = listed(checkpoints)
     if not kept:
         raise DataError(f"run {folder} has no complete checkpoint yet: let it train first")
-    found = tuple(kept[-1] if step is None else step for step in steps)
+    numbers = tuple(kept[-1] if step is None else step for step in steps)
     # Without an optimizer's state: only parameters are read.
     with contextlib.closing(Checkpoints(checkpoints, read_only=True)) as opened:
-        read = [opened.restore_params(parts.trained, step) for step in found]
-    return tuple(map(parts.full, read)), found
+        read = [opened.restore_params(parts.trained, step) for step in numbers]
+    return tuple(map(parts.full, read)), numbers
 
 
 def load(
@@ -153,8 +153,8 @@ def find_scorer(name: str, dtype: str = "", compute_dtype: str = "") -> Scorer:
     """
     path, step = split_step(name)
     dtypes = {"dtype": dtype, "compute_dtype": compute_dtype}
-    given = {field: value for field, value in dtypes.items() if value}
-    parts, params, step = load(path, given, step)
+    options = {field: value for field, value in dtypes.items() if value}
+    parts, params, step = load(path, options, step)
     source = parts.config.model
     model = nnx.merge(parts.graph, params)
 
@@ -310,11 +310,11 @@ def _shape_for(
         longest = max(len(g.prompt_tokens) + len(g.tokens) for g in groups)
         pack_length = _row_size(max(prompt + new, min(longest, ROW_TOKENS)))
     samples = max(len(g.lengths) for g in groups)
-    whole = BatchShape.of_run(groups_per_call, samples, prompt, new, pack_length, 0)
+    full_shape = BatchShape.of_run(groups_per_call, samples, prompt, new, pack_length, 0)
     most = max(1, TOKENS_PER_CALL // pack_length)
-    rows = min(_power_of_two(whole.rows), 1 << most.bit_length() - 1)
+    rows = min(_power_of_two(full_shape.rows), 1 << most.bit_length() - 1)
     rows = -(-rows // devices) * devices
-    return dataclasses.replace(whole, rows=rows, micro_batches=-(-whole.rows // rows))
+    return dataclasses.replace(full_shape, rows=rows, micro_batches=-(-full_shape.rows // rows))
 
 
 def _row_size(tokens: int) -> int:
@@ -358,8 +358,8 @@ def _by_group(
     results = []
     for group in groups:
         generated = group.mask != 0
-        own, values = np.split(values, [generated.sum()])
-        found = np.zeros(len(group.tokens), np.float32)
-        found[generated] = own
-        results.append(found)
+        part, values = np.split(values, [generated.sum()])
+        result = np.zeros(len(group.tokens), np.float32)
+        result[generated] = part
+        results.append(result)
     return results

@@ -261,11 +261,11 @@ def copied(folder: str | os.PathLike[str], *, steps: Sequence[int | None] = ()) 
                     f"{store.url}: expected checkpoints of the steps {needed}, got"
                     f" {sorted(entries)}"
                 )
-            wanted = [name for name in _plain(store.names()) if "/" not in name]
+            names = [name for name in _plain(store.names()) if "/" not in name]
             for step in needed:
-                wanted += entries[step]
+                names += entries[step]
             copy.mkdir()
-            store.download(wanted, copy)
+            store.download(names, copy)
         except OSError as error:
             raise DataError(
                 f"{store.url} cannot be read ({error}); check its name and your access to it"

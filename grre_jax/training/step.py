@@ -207,8 +207,8 @@ def _all_logprobs(
     def forward(i):
         def run(_):
             micro = _micro_batch(batch, i)
-            found = _logprobs(graph, params, micro, temperature, replays=replays)
-            return found.astype(jnp.float32)
+            logprobs = _logprobs(graph, params, micro, temperature, replays=replays)
+            return logprobs.astype(jnp.float32)
 
         return _if_filled(batch, i, run, jnp.zeros(batch.mask.shape[1:], jnp.float32))
 

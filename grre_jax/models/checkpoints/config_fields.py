@@ -120,15 +120,15 @@ def read_rope(
     names = _OF_KIND[kind]
     domains = dict.fromkeys((*names, PARTIAL, "rope_type", "type"), Any)
     domains |= {"rope_theta": AboveZero}
-    found = check(rope, domains, prefix, required=("rope_theta", *names[:1]))
+    values = check(rope, domains, prefix, required=("rope_theta", *names[:1]))
     if kind == "default":
-        return found["rope_theta"], None
-    given = {name: found[name] for name in names if found.get(name) is not None}
-    if ORIGINAL in given:
-        given["original_positions"] = given.pop(ORIGINAL)
+        return values["rope_theta"], None
+    options = {name: values[name] for name in names if values.get(name) is not None}
+    if ORIGINAL in options:
+        options["original_positions"] = options.pop(ORIGINAL)
     if kind == "yarn":
-        given.setdefault("attention_factor", 0.1 * math.log(max(1, found["factor"])) + 1)
-    return found["rope_theta"], RopeScaling(kind, **given)
+        options.setdefault("attention_factor", 0.1 * math.log(max(1, values["factor"])) + 1)
+    return values["rope_theta"], RopeScaling(kind, **options)
 
 
 def write_rope(config: ModelConfig, *, layered: bool, partial: bool = False) -> dict[str, Any]:

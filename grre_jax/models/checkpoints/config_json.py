@@ -76,9 +76,9 @@ def text_tensor(stored: str) -> str | None:
     """Returns the name of a tensor in the text model of a model of text and images; None for one of
     another part.
     """
-    for prefix, own in _TEXT_PREFIXES.items():
+    for prefix, target in _TEXT_PREFIXES.items():
         if stored.startswith(prefix):
-            return own + stored.removeprefix(prefix)
+            return target + stored.removeprefix(prefix)
     return None
 
 
@@ -155,8 +155,8 @@ def _resolved(values: dict[str, Any], family: str) -> Any:
     skipped = {*config_fields.HARMLESS, *config_fields.NAMES, *_IDS} - mapped
     for name in sorted((domains.keys() & values.keys()) - skipped):
         default = defaults.get(name)
-        others = values[name] != default and bool(values[name] or default)
-        if name not in mapped and domains[name] is Any and name in defaults and others:
+        is_other = values[name] != default and bool(values[name] or default)
+        if name not in mapped and domains[name] is Any and name in defaults and is_other:
             raise ConfigError(name, f"{default!r}: this family has no other here", values[name])
         fields[name] = values[name]
     try:
@@ -226,15 +226,15 @@ _IDS = ("eos_token_id", "bos_token_id", "pad_token_id")
 
 def _special_ids(values: dict[str, Any], generation: dict[str, Any] | None) -> dict[str, Any]:
     """Returns eos_ids and bos_id; generation_config.json takes precedence over config.json."""
-    found: dict[str, Any] = {}
+    special_ids: dict[str, Any] = {}
     for field in ("eos_token_id", "bos_token_id"):
         ids = (generation or {}).get(field)
         ids = checked(field, Tokens, values.get(field) if ids is None else ids)
-        found[field] = [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
-        if any(i >= values["vocab_size"] for i in found[field]):
+        special_ids[field] = [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
+        if any(i >= values["vocab_size"] for i in special_ids[field]):
             raise ConfigError(field, f"token ids below vocab_size={values['vocab_size']}", ids)
-    bos = found["bos_token_id"]
-    return {"eos_ids": tuple(found["eos_token_id"]), "bos_id": bos[0] if bos else None}
+    bos = special_ids["bos_token_id"]
+    return {"eos_ids": tuple(special_ids["eos_token_id"]), "bos_id": bos[0] if bos else None}
 
 
 def config_from_dict(
@@ -269,8 +269,10 @@ def config_from_dict(
         row = FAMILIES[family]
         resolved = _resolved(values, family)
         fields = _options(row)
-        found = {option: getattr(resolved, field, None) for option, field in fields.items()}
-        options = {option: value for option, value in found.items() if value is not None}
+        resolved_values = {
+            option: getattr(resolved, field, None) for option, field in fields.items()
+        }
+        options = {option: value for option, value in resolved_values.items() if value is not None}
         heads = options["num_heads"]
         options.setdefault("num_kv_heads", heads)
         options.setdefault("head_dim", max(1, options["hidden_size"] // max(1, heads)))

@@ -112,13 +112,13 @@ def _write(
 
 def _copy_tokenizer(source: Path, folder: Path) -> dict[str, Any]:
     """Writes the files of a tokenizer; returns the generation configuration beside the source."""
-    found = [source / name for name in TOKENIZER_FILES if (source / name).exists()]
-    if not found:
+    files = [source / name for name in TOKENIZER_FILES if (source / name).exists()]
+    if not files:
         raise DataError(
             f"{source}: no tokenizer files (tokenizer.json, ...) to copy: give the folder the"
             " model's tokenizer is in"
         )
-    for file in found:
+    for file in files:
         shutil.copyfile(file, folder / file.name)
     return read_generation_config(source)
 

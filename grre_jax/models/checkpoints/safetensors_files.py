@@ -83,11 +83,11 @@ class SafetensorsSource:
         """
         for name in sorted(expected.keys() | self.shapes.keys() - set(others)):
             shape = expected.get(name)
-            found = self.shapes.get(name)
-            if shape != found:
-                file = self.file(name) if found else self.folder
+            actual = self.shapes.get(name)
+            if shape != actual:
+                file = self.file(name) if actual else self.folder
                 raise DataError(
-                    f"{file}: tensor {name}: expected shape {shape} for this model, got {found}:"
+                    f"{file}: tensor {name}: expected shape {shape} for this model, got {actual}:"
                     f" {remedy}"
                 )
 

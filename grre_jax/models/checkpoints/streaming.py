@@ -57,8 +57,8 @@ def stored_pieces(config: ModelConfig, shapes: dict[str, tuple[int, ...]]) -> li
             parameter = name.removeprefix("layers.")
             if (layer is None) != (parameter == name):
                 continue
-            whole = shape if layer is None else shape[1:]
-            for piece, stored in layout.stored_shapes(config, parameter, whole).items():
+            full_shape = shape if layer is None else shape[1:]
+            for piece, stored in layout.stored_shapes(config, parameter, full_shape).items():
                 tensor = config_json.tensor_name(piece, layer, config)
                 pieces.append(Piece(name, layer, tensor, rows[tensor], stored))
                 rows[tensor] += stored[0]
@@ -107,8 +107,8 @@ def load_parameters(
             shardings = [NamedSharding(mesh, P(*one)) for one in specs]
         value = jnp.zeros(shape, dtype, device=sharding) if layered else None
         write = _write(config, parameter, jnp.dtype(dtype), sharding)
-        own = [piece for piece in pieces if piece.parameter == name]
-        for layer, of_layer in groupby(own, key=lambda piece: piece.layer):
+        members = [piece for piece in pieces if piece.parameter == name]
+        for layer, of_layer in groupby(members, key=lambda piece: piece.layer):
             parts = [_put(source, *pair) for pair in zip(of_layer, shardings, strict=True)]
             # Blocks, so that no layer is read while another one is in the host's memory, which the
             # device may share.
@@ -174,14 +174,17 @@ def stored_tensors(
     for (name, layer), several in groupby(pieces, key=lambda piece: piece[:2]):
         array = arrays[name]
         # A parameter that is sharded over several processes is gathered on each.
-        whole = None if array.is_fully_addressable else NamedSharding(array.sharding.mesh, P())
-        values = _read_layer(config, name.removeprefix("layers."), whole)(array, layer)
+        sharding = None if array.is_fully_addressable else NamedSharding(array.sharding.mesh, P())
+        values = _read_layer(config, name.removeprefix("layers."), sharding)(array, layer)
         for piece in several:
-            own = parts.setdefault(piece.tensor, [])
-            own.append(np.asarray(values.pop(0)))
+            rows = parts.setdefault(piece.tensor, [])
+            rows.append(np.asarray(values.pop(0)))
             if piece.start + piece.shape[0] == shapes[piece.tensor][0]:
                 del parts[piece.tensor]
-                yield piece.tensor, own[0] if len(own) == 1 else np.concatenate(own)
+                yield (
+                    piece.tensor,
+                    rows[0] if len(rows) == 1 else np.concatenate(rows),
+                )
 
 
 @cache

@@ -203,16 +203,16 @@ def log_mean_exp_leave_one_out(x: RewardInputs) -> Responses:
     segments = groups.segments
     live = groups.live
     # [responses, responses]: row i has the responses that the baseline of i is taken over.
-    others = (
+    peers = (
         (segments[:, None] == segments[None, :])
         & live[:, None]
         & live[None, :]
         & ~jnp.eye(rewards.size, dtype=bool)
     )
-    highest = jnp.max(jnp.where(others, rewards[None, :], -jnp.inf), axis=1)
+    highest = jnp.max(jnp.where(peers, rewards[None, :], -jnp.inf), axis=1)
     highest = jnp.where(jnp.isfinite(highest), highest, 0)
-    below = jnp.where(others, rewards[None, :] - highest[:, None], 0)
-    mean = jnp.sum(jnp.where(others, jnp.exp(below / tau), 0), axis=1) / jnp.maximum(
+    below = jnp.where(peers, rewards[None, :] - highest[:, None], 0)
+    mean = jnp.sum(jnp.where(peers, jnp.exp(below / tau), 0), axis=1) / jnp.maximum(
         groups.sizes - 1, 1
     ).astype(rewards.dtype)
     # The mean is 0 only without others (the highest adds exp(0)): that advantage is set below.
@@ -327,10 +327,10 @@ def turns(x: RewardInputs) -> Float[Array, "responses turns"]:
     # What discounting takes from the reward that is still to come: nothing, exactly, for 1.
     ahead = jnp.arange(here.shape[1]) - jnp.arange(here.shape[1])[:, None]
     lost = jnp.where(ahead > 0, 1 - x.hyperparameters["discount"] ** jnp.maximum(ahead, 0), 0)
-    taken = jnp.sum(lost * jnp.where(here, rewards, 0)[:, None, :], axis=2)
+    baseline = jnp.sum(lost * jnp.where(here, rewards, 0)[:, None, :], axis=2)
     # For the first turn 0 is subtracted: with discount 1 its return is the reward to the bit.
     to_come = total - (jnp.cumsum(earlier, axis=1) - earlier)
-    return jnp.where(here, to_come - taken, 0)
+    return jnp.where(here, to_come - baseline, 0)
 
 
 def _spread(values: Responses, live: Flags) -> tuple[Responses, Scalar]:

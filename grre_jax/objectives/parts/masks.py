@@ -165,8 +165,8 @@ def binary_kl(x: LossInputs) -> Gate:
     behavior_others, policy_others = (
         -jnp.expm1(jnp.minimum(values, 0)) + 1e-8 for values in (old_logprobs, x.logprobs)
     )
-    others = jnp.log(behavior_others / policy_others)
-    divergence = behavior * (old_logprobs - x.logprobs) + (1 - behavior) * others
+    rest = jnp.log(behavior_others / policy_others)
+    divergence = behavior * (old_logprobs - x.logprobs) + (1 - behavior) * rest
     return jnp.where(
         x.advantages > 0,
         (divergence <= high) | (policy <= behavior),

@@ -377,8 +377,8 @@ def gamma(x: LossInputs) -> Tokens:
     k = jnp.where(rewarded, n["k_positive"], n["k_negative"])
     rate = jnp.where(rewarded, n["lambda_positive"], n["lambda_negative"])
     # Where the ratio is limited, e^(-lambda W) is 0 either way.
-    whole = limited_exp(log_ratio, jnp.ones_like(log_ratio))
-    return limited_exp(rate + k * log_ratio - rate * whole, x.advantages)
+    w = limited_exp(log_ratio, jnp.ones_like(log_ratio))
+    return limited_exp(rate + k * log_ratio - rate * w, x.advantages)
 
 
 WEIGHT_CAP = positive(

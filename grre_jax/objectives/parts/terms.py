@@ -336,11 +336,11 @@ EXPERT_WEIGHT = share("expert_weight", "weight of imitation of an expert's respo
 
 def _expert_mix(x: LossInputs, phi: Tokens) -> Contribution:
     weight = x.hyperparameters["expert_weight"]
-    own = _clipped(x)
-    value = jnp.where(x.expert, -weight * phi * x.logprobs, (1 - weight) * own.value)
-    derivative = jnp.where(x.expert, -weight * phi, (1 - weight) * own.dloss_dlogprob)
+    surrogate = _clipped(x)
+    value = jnp.where(x.expert, -weight * phi * x.logprobs, (1 - weight) * surrogate.value)
+    derivative = jnp.where(x.expert, -weight * phi, (1 - weight) * surrogate.dloss_dlogprob)
     # No mask on an expert's tokens: imitation is not clipped.
-    return Contribution(value, derivative, own.unclipped | x.expert)
+    return Contribution(value, derivative, surrogate.unclipped | x.expert)
 
 
 _mixed = term(

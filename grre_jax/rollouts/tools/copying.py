@@ -240,14 +240,14 @@ def derive(
             raise UsageError(
                 f"{storage.root} holds something else already; name a new folder with --output."
             )
-    left = pieces[len(sealed) :]
-    changes = each(changed, [numbers for _, numbers in left])
-    with progress_bar(sum(len(numbers) for _, numbers in left), "groups") as done:
+    rest = pieces[len(sealed) :]
+    changes = each(changed, [numbers for _, numbers in rest])
+    with progress_bar(sum(len(numbers) for _, numbers in rest), "groups") as done:
 
         def counted(groups: Iterable[Group]) -> Iterator[Group]:
             for group in groups:
                 yield group
                 done()
 
-        for (copy, _), groups in zip(left, changes, strict=True):
+        for (copy, _), groups in zip(rest, changes, strict=True):
             writer.write_all(output, [writer.DataSet(groups=counted(groups), **copy)])

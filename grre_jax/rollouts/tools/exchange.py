@@ -174,13 +174,13 @@ def _exported(row: rows.Row) -> rows.Row:
     """Returns the row of an export, of which Parquet has objects as JSON text and components as
     pairs.
     """
-    found = dict(row)
+    record = dict(row)
     for name in ("data_set", "extra"):
         if isinstance(row.get(name), str):
-            found[name] = json.loads(row[name])
+            record[name] = json.loads(row[name])
     if isinstance(row.get("components"), list):
-        found["components"] = dict(row["components"])
-    return found
+        record["components"] = dict(row["components"])
+    return record
 
 
 def _former(exported: Any, source: dict[str, Any], contains: tuple[str, ...]) -> dict[str, Any]:
@@ -197,9 +197,9 @@ def _former(exported: Any, source: dict[str, Any], contains: tuple[str, ...]) ->
 
 def _column_names(mapping: Mapping[str, Any]) -> dict[str, str]:
     """Returns the field that each column is, "" for none, from the column of each field."""
-    known = (*rows.FIELDS, *rows.COMPLETION_FIELDS, "completions", "group")
+    sources = (*rows.FIELDS, *rows.COMPLETION_FIELDS, "completions", "group")
     fields = {ALIASES.get(field, field): column for field, column in mapping.items()}
-    check(fields, dict.fromkeys(known, str), "mapping.")
+    check(fields, dict.fromkeys(sources, str), "mapping.")
     fields.pop("group", None)
     names = {alias: field for alias, field in ALIASES.items() if field not in fields}
     names |= dict.fromkeys(fields, "")  # a column of a mapped field's own name is something else

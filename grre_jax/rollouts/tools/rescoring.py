@@ -128,8 +128,8 @@ def _changed(
 ) -> Iterator[Group]:
     """Yields the groups of these numbers, in order, with the log-probs of their tokens."""
     for start in range(0, len(numbers), GROUPS_AT_ONCE):
-        some = numbers[start : start + GROUPS_AT_ONCE]
-        groups = [_prepared(source, number, scorer, options) for number in some]
+        batch = numbers[start : start + GROUPS_AT_ONCE]
+        groups = [_prepared(source, number, scorer, options) for number in batch]
         for temperature, items in itertools.groupby(
             groups, lambda group: options.temperature or group.temperature
         ):

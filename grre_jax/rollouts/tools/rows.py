@@ -220,9 +220,9 @@ def _texts(fields: dict[str, Any], tokenizer: "Tokenizer | None") -> dict[str, A
             policy generated.
     """
     has_tokens = "tokens" in fields
-    given = _decoded(fields, tokenizer) | fields if has_tokens and tokenizer else fields
-    prompt = _text("prompt", given.get("prompt"))
-    numbered = enumerate(checked("texts", list, given.get("texts")))
+    values = _decoded(fields, tokenizer) | fields if has_tokens and tokenizer else fields
+    prompt = _text("prompt", values.get("prompt"))
+    numbered = enumerate(checked("texts", list, values.get("texts")))
     completions = [_text(f"completions[{k}].text", text) for k, text in numbered]
     plain_prompt = _plain(prompt, "user")
     plain_texts = [_plain(text, "assistant") for text in completions]
@@ -233,15 +233,15 @@ def _texts(fields: dict[str, Any], tokenizer: "Tokenizer | None") -> dict[str, A
     if not getattr(tokenizer, "has_template", False):
         domain = "text, or --tokenizer FOLDER with a chat template beside messages and tools"
         raise ConfigError("texts", domain, [prompt, completions])
-    made = {}
+    arrays = {}
     if not has_tokens:
-        made = _tokens(prompt, completions, fields, tools, tokenizer)
+        arrays = _tokens(prompt, completions, fields, tools, tokenizer)
     elif None in plain_texts and "mask" not in fields:
         raise ConfigError("mask", "the mask of tokens of several messages", None)
-    decoded = _decoded(fields | made, tokenizer)
+    decoded = _decoded(fields | arrays, tokenizer)
     pairs = zip(plain_texts, decoded["texts"], strict=True)
     stored = dict(zip(MESSAGE_FIELDS, (prompt, completions), strict=True))
-    return made | {
+    return arrays | {
         "prompt": decoded["prompt"] if plain_prompt is None else plain_prompt,
         "texts": [other if text is None else text for text, other in pairs],
         "extra": fields["extra"] | stored,

@@ -108,8 +108,8 @@ class Cache(NamedTuple):
         """Replaces slots of each shard by those of `new`; an index out of range replaces none."""
 
         def put(x, y):
-            parts, some = (z.reshape(index.shape[0], -1, *z.shape[1:]) for z in (x, y))
-            return placed(parts, index, some).reshape(x.shape)
+            parts, updates = (z.reshape(index.shape[0], -1, *z.shape[1:]) for z in (x, y))
+            return placed(parts, index, updates).reshape(x.shape)
 
         return jax.tree.map(put, self, new)
 

@@ -79,9 +79,9 @@ def new_state(shape: Shape, weights: Weights, columns: int) -> State:
         prefix = caches(shape.shards * shape.prompt_slots, shape.prompt_tokens, width)
     own_tokens = shape.prompt_columns + columns
     own_width = width_for(own_tokens, shape.prompt_columns)
-    own = caches(shape.shards * shape.decode_slots, own_tokens, own_width)
+    own_caches = caches(shape.shards * shape.decode_slots, own_tokens, own_width)
     hidden = meshes.constrain(hidden, "rows")
-    return State(jnp.int32(0), slots, prompts, addresses, hidden, prefix, own)
+    return State(jnp.int32(0), slots, prompts, addresses, hidden, prefix, own_caches)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -453,7 +453,7 @@ def compact_slots(smaller: Shape, state: State) -> State:
     slots = jax.tree.map(lambda x: picked(x, kept), slots)
     prompts = jax.tree.map(lambda x: picked(x, in_use), prompts)
     prefix = [cache.take_slots(in_use).on_mesh() for cache in state.prefix]
-    own = [cache.take_slots(kept).on_mesh() for cache in state.own]
+    own_caches = [cache.take_slots(kept).on_mesh() for cache in state.own]
     return State(
         state.step,
         slots,
@@ -461,5 +461,5 @@ def compact_slots(smaller: Shape, state: State) -> State:
         slot_addresses(slots, prompts),
         meshes.constrain(taken(state.hidden, in_use), "rows"),
         prefix,
-        own,
+        own_caches,
     )

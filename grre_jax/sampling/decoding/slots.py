@@ -104,8 +104,8 @@ def assign_all(prompts: PromptSlots, samples: int) -> DecodeSlots:
         for x in jnp.divmod(jnp.arange(count * samples, dtype=jnp.int32), samples)
     )
     zero = jnp.zeros_like(prompt_slot)
-    wanted = sample < jnp.repeat(prompts.requested, samples, axis=1)
-    return DecodeSlots(jnp.where(wanted, prompt_slot, NONE), sample, zero, zero)
+    mask = sample < jnp.repeat(prompts.requested, samples, axis=1)
+    return DecodeSlots(jnp.where(mask, prompt_slot, NONE), sample, zero, zero)
 
 
 def assign_waiting(slots: DecodeSlots, prompts: PromptSlots) -> tuple[DecodeSlots, PromptSlots]:
@@ -117,20 +117,20 @@ def assign_waiting(slots: DecodeSlots, prompts: PromptSlots) -> tuple[DecodeSlot
     earlier = prompts.order[:, None, :] < prompts.order[:, :, None]
     before = jnp.where(earlier, waiting[:, None, :], 0).sum(-1)
     rank = jnp.cumsum(idle, axis=1, dtype=jnp.int32) - 1
-    taken = (
+    assignment = (
         idle[..., None]
         & (rank[..., None] >= before[:, None])
         & (rank[..., None] < (before + waiting)[:, None])
     )
-    begins = taken.any(-1)
-    prompt_slot = taken.argmax(-1).astype(jnp.int32)
+    begins = assignment.any(-1)
+    prompt_slot = assignment.argmax(-1).astype(jnp.int32)
     sample = rank + picked(prompts.started - before, prompt_slot)
     new = DecodeSlots(
         jnp.where(begins, prompt_slot, slots.prompt_slot),
         jnp.where(begins, sample, slots.sample),
         *(jnp.where(begins, 0, x) for x in (slots.generated, slots.token)),
     )
-    started = prompts.started + taken.sum(1, dtype=jnp.int32)
+    started = prompts.started + assignment.sum(1, dtype=jnp.int32)
     return new, prompts._replace(started=started)
 
 

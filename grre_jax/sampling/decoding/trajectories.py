@@ -111,11 +111,11 @@ class Rows(NamedTuple):
         self, prompts: Kept, own: Kept, heads: int
     ) -> tuple[Float[Array, "rows columns kv dim"], Float[Array, "rows columns kv dim"]]:
         """Returns keys and values of each row's prompt and of its own tokens behind it."""
-        found = [
+        parts = [
             (taken(a, jnp.maximum(self.prompt_slot, 0)), taken(b, jnp.maximum(self.slot, 0)))
             for a, b in ((prompts.keys, own.keys), (prompts.values, own.values))
         ]
-        joined = (jnp.concatenate(x, axis=1) for x in found)
+        joined = (jnp.concatenate(x, axis=1) for x in parts)
         keys, values = (_on_mesh(x.reshape(*x.shape[:2], heads, -1)) for x in joined)
         return keys, values
 
@@ -252,7 +252,7 @@ def gathered(
 @partial(jax.jit, donate_argnums=0)
 def replaced(caches: list[Cache], new: list[Cache], at: Chosen) -> list[Cache]:
     """Returns the caches with new ones in some rows; `at` is out of range for none."""
-    return [held.put_slots(at, some).on_mesh() for held, some in zip(caches, new, strict=True)]
+    return [held.put_slots(at, rows).on_mesh() for held, rows in zip(caches, new, strict=True)]
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=(3, 4))

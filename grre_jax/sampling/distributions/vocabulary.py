@@ -106,15 +106,15 @@ class Blocks:
         each = self.width // piece
         # A device's first column may lie inside a block, so that its columns touch one block more.
         touched = -(-(columns + (0 if self.axis is None else self.width - piece)) // self.width)
-        own = _placed(pieces, first % self.width // piece, touched * each)
-        own = own.reshape(-1, touched, each).sum(axis=-1)
+        sums = _placed(pieces, first % self.width // piece, touched * each)
+        sums = sums.reshape(-1, touched, each).sum(axis=-1)
         if self.axis is None:
             # Separates this sum from the sum of the masses: XLA would merge them, write the weights
             # to memory and read them twice.
-            return jax.lax.optimization_barrier(own)
+            return jax.lax.optimization_barrier(sums)
         # The last device may touch one block less than there is room for, so the blocks are laid
         # out with this room and cut afterwards.
-        masses = _placed(own, first // self.width, self.count + touched)[:, : self.count]
+        masses = _placed(sums, first // self.width, self.count + touched)[:, : self.count]
         return jax.lax.psum(masses, self.axis)
 
     def take(
@@ -130,6 +130,6 @@ class Blocks:
         columns = (block * self.width)[:, None] + jnp.arange(self.width)
         columns = columns - first_column(logits, self.axis)
         values = jnp.take_along_axis(logits, columns, axis=1, mode="clip").astype(jnp.float32)
-        own = jnp.where((columns >= 0) & (columns < logits.shape[-1]), values, -jnp.inf)
+        local = jnp.where((columns >= 0) & (columns < logits.shape[-1]), values, -jnp.inf)
         # Every column is on one device; the others have -inf there.
-        return own if self.axis is None else jax.lax.pmax(own, self.axis)
+        return local if self.axis is None else jax.lax.pmax(local, self.axis)

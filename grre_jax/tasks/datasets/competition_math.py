@@ -36,8 +36,8 @@ class Mathematics(StoredQuestions):
 
     def final_answer(self, completion: str) -> str | None:
         r"""The answer in one notation ("1/2" for 0.5 and for \frac12); None without one."""
-        given = final_expression(completion)
-        return None if given is None else canonical(given) or None
+        expression = final_expression(completion)
+        return None if expression is None else canonical(expression) or None
 
 
 @dataclass(eq=False, repr=False)

@@ -68,11 +68,11 @@ def plain_messages(messages: Any, where: str, name: str) -> tuple[dict[str, str]
     Raises:
         DataError: they are not messages that end with a user's.
     """
-    found = require(messages, tuple[dict[str, Any], ...], where, name)
-    roles = [require(message.get("role"), Role, where, f"{name}: role") for message in found]
+    rows = require(messages, tuple[dict[str, Any], ...], where, name)
+    roles = [require(message.get("role"), Role, where, f"{name}: role") for message in rows]
     if roles[-1:] != ["user"]:
         raise DataError(f"{where}: {name}: expected messages that end with a user's, got {roles}")
-    contents = [message_text(message.get("content"), where) for message in found]
+    contents = [message_text(message.get("content"), where) for message in rows]
     texts = [require(content, str, where, "content") for content in contents]
     return tuple({"role": role, "content": text} for role, text in zip(roles, texts, strict=True))
 

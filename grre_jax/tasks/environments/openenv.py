@@ -102,11 +102,11 @@ class Session:
 
     def reset(self, question: Question, seed: int) -> list[dict[str, str]]:
         """Begins a session, as soon as the server answers and has room for one."""
-        asked = self._task.arguments | {"seed": world_seed(question, seed)}
+        arguments = self._task.arguments | {"seed": world_seed(question, seed)}
         last = time.monotonic() + self._task.timeout
         while True:
             try:
-                result = self._client.reset(**asked)
+                result = self._client.reset(**arguments)
                 break
             except Exception as error:
                 busy = isinstance(error, ConnectionError) or "CAPACITY_REACHED" in str(error)
@@ -123,11 +123,11 @@ class Session:
         """Takes a turn; one that the server refuses as malformed is answered by its message."""
         field = self._task.action_field
         try:
-            asked = {field: action} if field else dict(json.loads(action))
+            arguments = {field: action} if field else dict(json.loads(action))
         except (TypeError, ValueError, RecursionError):
             return Step(f"expected a JSON object, got {shown(action)}")
         try:
-            result = self._client.step(asked)
+            result = self._client.step(arguments)
         except RuntimeError as error:
             if "VALIDATION_ERROR" not in str(error):
                 raise

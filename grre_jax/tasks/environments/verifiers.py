@@ -144,14 +144,14 @@ class Rollout:
     async def step(self, action: str | list[Call]) -> Step:
         """Gives the loop a turn, and returns what it adds to the conversation."""
         response = _response(action)
-        known = [*self._conversation, _message(response.message)]
+        conversation = [*self._conversation, _message(response.message)]
         self._responses.put_nowait(response)
         if not await self._prompted():
             output = self._loop.result()
             return Step("", output["reward"], True, components=output["metrics"])
-        if self._conversation[: len(known)] != known:
+        if self._conversation[: len(conversation)] != conversation:
             raise Invalid("step: expected messages behind the conversation, got another one")
-        return Step("\n".join(m["content"] for m in self._conversation[len(known) :]))
+        return Step("\n".join(m["content"] for m in self._conversation[len(conversation) :]))
 
     async def close(self) -> None:
         """Stops the loop."""

@@ -190,10 +190,10 @@ class ChatTokenizer:
         """
         first = [message["content"] for message in messages].index(SAMPLED)
         opening = self._render(messages[:first], generation=False, tools=tools)
-        whole = self._render(messages, tools=tools)
-        _, turn, text = whole.rpartition(SAMPLED)
+        rendering = self._render(messages, tools=tools)
+        _, turn, text = rendering.rpartition(SAMPLED)
         # Some move the system message or the tools to the last user's turn.
-        if not (turn and whole.startswith(opening)):
+        if not (turn and rendering.startswith(opening)):
             raise self._error("rewrites the first messages if others follow")
         if messages[-1]["content"].strip() not in text.replace(_BREAK, ""):
             role = messages[-1]["role"]
@@ -230,13 +230,13 @@ class ChatTokenizer:
         """
         messages = [*prompt, *completion]
         turns = [n for n in range(len(prompt), len(messages)) if messages[n]["role"] == "assistant"]
-        whole = self._render(messages, generation=False, tools=tools)
+        rendering = self._render(messages, generation=False, tools=tools)
         cuts = [self._render(messages[:turn], tools=tools) for turn in turns]
         prompt_ids = self._rendered_ids(cuts[0])
         tokens: list[int] = []
         mask: list[int] = []
         end = 0  # of the last turn, whose following text nothing is conditioned on
-        for turn, before, after in zip(turns, cuts, [*cuts[1:], whole], strict=True):
+        for turn, before, after in zip(turns, cuts, [*cuts[1:], rendering], strict=True):
             piece = after[len(before) :]
             ids = self._rendered_ids(piece)
             size = self._turn_tokens(messages[turn], piece, ids)
@@ -249,7 +249,7 @@ class ChatTokenizer:
             mask += [1] * size + [0] * (len(ids) - size)
         # A policy's first token never merges with the prompt before it, as the two may in the whole
         # text; what a tokenizer puts before each piece would be in the text of the tokens.
-        text = self._shown(self._rendered_ids(whole))
+        text = self._shown(self._rendered_ids(rendering))
         if self._shown(prompt_ids + tokens) != text:
             raise self._error("rewrites earlier turns once later ones follow")
         self._require_written(messages, tools)

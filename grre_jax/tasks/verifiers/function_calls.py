@@ -45,10 +45,10 @@ def verify_calls(question: Question, completion: str) -> Verdict:
     """
     right = well_formed = False
     with contextlib.suppress(NotCalls, RecursionError):
-        given = read_calls(completion)
+        calls = read_calls(completion)
         well_formed = True
         spoken = bool(after_thinking(completion).strip())
-        right = spoken and same_calls(given, read_calls(question.answer))
+        right = spoken and same_calls(calls, read_calls(question.answer))
     return Verdict(float(right), {"well_formed": float(well_formed)}, correct=right)
 
 
@@ -73,15 +73,15 @@ def read_calls(text: str) -> list[Call]:
     masked = _QUOTED.sub(lambda quoted: f"'{'_' * (len(quoted[0]) - 2)}'", text)
     calls: list[Call] = []
     place = brackets = 0
-    while found := _START.search(masked, place):
+    while match := _START.search(masked, place):
         brackets += 1
-        if found["word"]:
-            call, stop = _call(text, masked, found.start("word"))
+        if match["word"]:
+            call, stop = _call(text, masked, match.start("word"))
             row = [call] if _BARE_END.match(masked, stop) else []
         else:
-            row, stop = _listed_calls(text, masked, found.start())
+            row, stop = _listed_calls(text, masked, match.start())
         calls += row
-        place = stop if row else found.end()
+        place = stop if row else match.end()
         if brackets > _MOST_BRACKETS or len(calls) > _MOST_CALLS:
             raise NotCalls("too many brackets or calls")
     return calls

@@ -63,13 +63,13 @@ def verify_math(question: Question, completion: str) -> Verdict:
     An expression of the question is wrong. Component "answered": whether the
     completion gives an answer. UsageError if math-verify is not installed.
     """
-    given = final_expression(completion)
+    expression = final_expression(completion)
     right = (
-        given is not None
-        and same_answer(given, question.answer)
-        and not is_copy(given, question.answer, question.prompt)
+        expression is not None
+        and same_answer(expression, question.answer)
+        and not is_copy(expression, question.answer, question.prompt)
     )
-    return Verdict(float(right), {"answered": float(given is not None)}, correct=right)
+    return Verdict(float(right), {"answered": float(expression is not None)}, correct=right)
 
 
 def same_answer(given: str, truth: str) -> bool:

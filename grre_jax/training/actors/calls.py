@@ -156,10 +156,10 @@ def evaluation_settings(config: Config) -> SamplingConfig:
     that are not rounded: the policy that is trained is measured. No routes are recorded.
     """
     evaluation = config.evaluation
-    own = {name: getattr(evaluation, name) for name in SamplingParams.names()}
-    own["max_new_tokens"] = evaluation.max_new_tokens or config.sampling.max_new_tokens
-    own |= {"group_size": evaluation.num_samples, "record_routes": False}
-    return dataclasses.replace(config.sampling, **own)
+    settings = {name: getattr(evaluation, name) for name in SamplingParams.names()}
+    settings["max_new_tokens"] = evaluation.max_new_tokens or config.sampling.max_new_tokens
+    settings |= {"group_size": evaluation.num_samples, "record_routes": False}
+    return dataclasses.replace(config.sampling, **settings)
 
 
 def training_call(config: Config) -> Call | None:
@@ -203,7 +203,7 @@ def fitting_questions(
     Raises:
         DataError: MOST_SKIPPED prompts after each other are longer.
     """
-    found = []
+    result = []
     for position, question in zip(positions, questions(task, positions), strict=True):
         candidate = position
         while len(tokenizer.encode_prompt(question)) > limit:
@@ -216,8 +216,8 @@ def fitting_questions(
                     f" are over sampling.max_prompt_tokens = {limit}. Raise the limit."
                 )
             question = task.question(candidate)
-        found.append(question)
-    return found
+        result.append(question)
+    return result
 
 
 def evaluation_questions(parts: build.Parts) -> list[Question]:
@@ -338,7 +338,7 @@ def device_bytes() -> int | None:
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return machine // 2 // len(devices)
     stats = [device.memory_stats() or {} for device in devices]
-    return min((found.get("bytes_limit", 0) for found in stats), default=0) or None
+    return min((each.get("bytes_limit", 0) for each in stats), default=0) or None
 
 
 def _size(dtype: str) -> int:

@@ -191,10 +191,10 @@ class Explorers:
             call = None
             try:
                 if not ready:
-                    found = self._ray.get(actor.ready.remote())
-                    if found != self._identity:
+                    remote = self._ray.get(actor.ready.remote())
+                    if remote != self._identity:
                         raise UsageError(
-                            f"an explorer has {found}, and the learner {self._identity}"
+                            f"an explorer has {remote}, and the learner {self._identity}"
                         )
                     ready = True
                 call = self._next(number)

@@ -255,15 +255,15 @@ class Explorer:
         """Returns the judged groups of a call; runs nothing on the devices, in any thread."""
         decode = self.tokenizer.decode
         host = sampling.cut_at_stops(samples, self.config.stop, decode)
-        own = processes.own_rows(len(host.tokens))
-        own = own[own < len(call.questions)].tolist()
-        asked = []
-        for i in own:
+        positions = processes.own_rows(len(host.tokens))
+        positions = positions[positions < len(call.questions)].tolist()
+        pairs = []
+        for i in positions:
             rows = zip(host.tokens[i], host.lengths[i], strict=True)
             texts = [self._cut(decode(tokens[:length])) for tokens, length in rows]
-            asked.append((call.questions[i], texts))
+            pairs.append((call.questions[i], texts))
         groups = []
-        for i, (question, texts), judged in zip(own, asked, self.judge(asked), strict=True):
+        for i, (question, texts), judged in zip(positions, pairs, self.judge(pairs), strict=True):
             # [samples, tokens]; an array indexed by it has the completions one behind the other,
             # unpadded.
             keep = np.arange(host.tokens.shape[-1]) < host.lengths[i][:, None]
@@ -338,7 +338,7 @@ class Explorer:
             # One environment a slot, and as many slots on every device.
             slots = min(slots, most // devices * devices)
             rows = min(rows, slots)
-        found: dict[int, list] = {position: [None] * size for position in openings}
+        trajectories: dict[int, list] = {position: [None] * size for position in openings}
         with meshes.use(self.mesh):
             for trajectory in sampling.sample_trajectories(
                 weights,
@@ -355,18 +355,18 @@ class Explorer:
                 decode=self.tokenizer.decode,
                 prompt_tokens=config.max_prompt_tokens,
             ):
-                found[trajectory.address.position][trajectory.sample] = trajectory
+                trajectories[trajectory.address.position][trajectory.sample] = trajectory
                 # Its environment does not know that a limit ended the trajectory.
                 if trajectory.reason != "done":
                     play.end(trajectory)
         groups = []
         for i, position in enumerate(call.positions):
-            fields = play.fields(call.questions[i], position, found.get(position, []))
+            fields = play.fields(call.questions[i], position, trajectories.get(position, []))
             fields["prompt_tokens"] = None
-            if position in found:
+            if position in trajectories:
                 fields["prompt_tokens"] = openings[position].prompt
                 for name in SCORES:
-                    row = [trajectory.logprobs[name] for trajectory in found[position]]
+                    row = [trajectory.logprobs[name] for trajectory in trajectories[position]]
                     fields[f"{name}_logprobs"] = np.concatenate(row)
             groups.append(self._group(call, i, str(weights.dtype), **fields))
         return groups

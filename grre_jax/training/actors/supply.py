@@ -178,8 +178,8 @@ class Supply:
             self._wait_here(lambda: until() or time.monotonic() > end, lambda: None)
             return until() or not self._open
 
-        found = processes.on_first(ended)
-        return bool(processes.gather_ints(int(found or 0))[0])
+        value = processes.on_first(ended)
+        return bool(processes.gather_ints(int(value or 0))[0])
 
     # ---- sampling
 
@@ -236,9 +236,9 @@ class Supply:
         config = self.parts.config
         positions = config.schedule.sampled(version, config.training.steps)
         size = call_of(config.sampling, len(positions)).prompts
-        wanted = {*config.schedule.sampled(version, config.training.steps, since)}
+        targets = {*config.schedule.sampled(version, config.training.steps, since)}
         # All positions are cut before calls are chosen, so that a resumed run makes the same calls.
-        calls = [call for call in calls_of(positions, size) if not wanted.isdisjoint(call)]
+        calls = [call for call in calls_of(positions, size) if not targets.isdisjoint(call)]
         self._sampled.add(version)
         if not self.apart:
             self._sample_calls(self._publish(version, params), calls, size, between)

@@ -239,28 +239,28 @@ class Play:
         return self.fields(question, position, [trajectory]) | {"prompt_tokens": prompt}
 
     def fields(
-        self, question: Question, position: int, found: Sequence[sampling.Trajectory]
+        self, question: Question, position: int, trajectories: Sequence[sampling.Trajectory]
     ) -> dict[str, Any]:
         """Returns the fields of the group of a question's finished trajectories, in the order of
         their samples; of an environment that did not begin, completions without tokens.
         """
-        some = [self._played.pop((position, sample)) for sample in range(self.samples)]
-        opening = some[0].opening
+        plays = [self._played.pop((position, sample)) for sample in range(self.samples)]
+        opening = plays[0].opening
         messages = [] if isinstance(opening, Failure) else opening.messages
         if isinstance(opening, Failure):
-            found = [NOTHING] * self.samples
-        given = [played.replies[-1].components if played.replies else {} for played in some]
+            trajectories = [NOTHING] * self.samples
+        rewards = [played.replies[-1].components if played.replies else {} for played in plays]
         # A component that one lacks, as it was cut by a limit, does not apply to it.
-        absent = {name: None for components in given for name in components}
+        absent = {name: None for components in rewards for name in components}
         outcomes = [
             played.failure or Verdict(sum(r.reward for r in played.replies), absent | components)
-            for played, components in zip(some, given, strict=True)
+            for played, components in zip(plays, rewards, strict=True)
         ]
         judged = judgement(self.task.name, question, outcomes)
         texts: list[str] = []
         characters: list[int] = []
         turn_rewards: list[float] = []
-        for played, trajectory in zip(some, found, strict=True):
+        for played, trajectory in zip(plays, trajectories, strict=True):
             ends = [0, *_turn_ends(trajectory), len(trajectory.tokens)]
             pieces = [
                 self.tokenizer.decode(trajectory.tokens[start:end])
@@ -276,22 +276,23 @@ class Play:
         return {
             "prompt": "\n".join(message["content"] for message in messages),
             "texts": texts,
-            "lengths": [len(trajectory.tokens) for trajectory in found],
-            "tokens": np.concatenate([trajectory.tokens for trajectory in found]),
-            "mask": np.concatenate([trajectory.mask for trajectory in found]),
+            "lengths": [len(trajectory.tokens) for trajectory in trajectories],
+            "tokens": np.concatenate([trajectory.tokens for trajectory in trajectories]),
+            "mask": np.concatenate([trajectory.mask for trajectory in trajectories]),
             "rewards": judged.rewards,
             "components": judged.components,
             "extra": judged.extra,
             "finish_reasons": [
-                "failed" if p.failure else t.reason for p, t in zip(some, found, strict=True)
+                "failed" if p.failure else t.reason
+                for p, t in zip(plays, trajectories, strict=True)
             ],
-            "turn_counts": [len(trajectory.turns) for trajectory in found],
-            "turn_tokens": list(itertools.chain.from_iterable(map(_turn_ends, found))),
+            "turn_counts": [len(trajectory.turns) for trajectory in trajectories],
+            "turn_tokens": list(itertools.chain.from_iterable(map(_turn_ends, trajectories))),
             "turn_texts": characters,
             "turn_rewards": turn_rewards,
             "environment": self.task.name,
             "environment_version": getattr(self.task, "version", ""),
-            "environment_seed": some[0].trace.seed,
+            "environment_seed": plays[0].trace.seed,
         }
 
 

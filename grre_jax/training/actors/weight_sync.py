@@ -51,9 +51,9 @@ def publish(
     """
     full = jax.block_until_ready(parts.full(params))  # of a step that still computes
     with watch("weights"):
-        found = digest(full)
+        checksum = digest(full)
     checkpoint = f"checkpoints/{version}" if version in checkpoints.steps else ""
-    metadata = parts.provenance() | {"checkpoint": checkpoint, "weights": found}
+    metadata = parts.provenance() | {"checkpoint": checkpoint, "weights": checksum}
     if not parts.config.cluster.samples:
         return Policy(version, explorer.policy(full), metadata)
     # Explorers on a cluster have the frozen parameters.

@@ -200,8 +200,10 @@ def load_file(path: str | Path) -> Config:
     except DataError:
         raise
     except Exception as error:
-        said = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
-        raise UsageError(f"config file {raised_in(path, error)}: {said}") from error
+        message = (
+            str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+        )
+        raise UsageError(f"config file {raised_in(path, error)}: {message}") from error
     finally:
         sys.path.remove(str(path.parent.resolve()))
     if not isinstance(config, Config):

@@ -61,8 +61,8 @@ class Stored:
 
     def picks(self, step: int) -> list[Pick]:
         """Returns the step's groups; the versions of their policies are another run's."""
-        found = self.order.indices(step)
-        return [Pick(self.sources[which], index, math.nan) for which, index in found]
+        places = self.order.indices(step)
+        return [Pick(self.sources[which], index, math.nan) for which, index in places]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,11 +236,11 @@ def place(
         turns="turns" in objective.requires,
     )
     cut = meshes.rows(mesh, axis=1)
-    whole = meshes.replicated(mesh)
+    replica = meshes.replicated(mesh)
     arrays, structure = jax.tree.flatten(batch)
     # Arrays of tokens are [micro-batches, rows, row tokens, ...], those of responses have fewer
     # axes.
-    placed = [processes.put(x, cut if x.ndim >= 3 else whole) for x in arrays]
+    placed = [processes.put(x, cut if x.ndim >= 3 else replica) for x in arrays]
     return jax.tree.unflatten(structure, placed)
 
 
@@ -277,9 +277,9 @@ class Prefetcher:
 
     def settle(self) -> None:
         """Waits until nothing runs in the background: what the thread reads may then change."""
-        for made in self._begun.values():
+        for future in self._begun.values():
             # Waits without raising: an error is raised where its step is taken, if it ever is.
-            made.exception()
+            future.exception()
 
     def take(self, step: int) -> Prepared:
         """Returns the data of a step, and prepares it now if it was not prepared in advance.
@@ -288,6 +288,6 @@ class Prefetcher:
             DataError: as `prepare`; an error of the background thread is raised here.
         """
         self.settle()
-        made = self._begun.get(step)
+        future = self._begun.get(step)
         self._begun = {}
-        return made.result() if made else self._prepare(step)
+        return future.result() if future else self._prepare(step)

@@ -147,8 +147,12 @@ class BatchShape:
                 " limits"
             )
         # Of groups of the largest size a row takes `whole`, or one of them fills rows of its own.
-        whole = pack_length // group_tokens
-        total_rows = math.ceil(groups / whole) if whole else groups * math.ceil(samples / per_row)
+        groups_per_row = pack_length // group_tokens
+        total_rows = (
+            math.ceil(groups / groups_per_row)
+            if groups_per_row
+            else groups * math.ceil(samples / per_row)
+        )
         # More rows than a step can fill would be computed empty.
         rows = min(rows or total_rows, total_rows)
         # A sharding cuts the rows evenly over the devices.
@@ -252,7 +256,7 @@ def _turn_rewards(
     """Returns the rewards of turns, NaN behind the last turn. A completion without turns or
     observations is one turn.
     """
-    found = np.full((shape.responses, shape.turns), np.nan, np.float32)
+    result = np.full((shape.responses, shape.turns), np.nan, np.float32)
     first = 0
     for group in groups:
         counts = group.turn_counts
@@ -273,9 +277,9 @@ def _turn_rewards(
             )
         # Stored without padding: turn after turn, completion after completion.
         for row in np.split(rewards, np.cumsum(counts)[:-1]):
-            found[first, : len(row)] = row
+            result[first, : len(row)] = row
             first += 1
-    return found
+    return result
 
 
 def _staleness(
@@ -349,37 +353,37 @@ def _packed_rows(
         of_prompt = None
         if routes and not (expert and group.is_expert.all()):
             of_prompt, of_tokens["routes"] = _routes(group, routes)
-        for row, taken in filling.add(group.group_id, prompt, lengths):
+        for row, members in filling.add(group.group_id, prompt, lengths):
             rows = {name: array[row] for name, array in packed.items()}
-            end = int(filling.used[row]) - sum(lengths[k] for k in taken)  # of the prompt
-            own = slice(end - prompt, end)
+            end = int(filling.used[row]) - sum(lengths[k] for k in members)  # of the prompt
+            span = slice(end - prompt, end)
             segments[row] += 1
             prefix = segments[row]
-            rows["tokens"][own] = group.prompt_tokens
-            rows["positions"][own] = np.arange(prompt)
-            rows["segment_ids"][own] = prefix
-            rows["prefix_ids"][own] = prefix
+            rows["tokens"][span] = group.prompt_tokens
+            rows["positions"][span] = np.arange(prompt)
+            rows["segment_ids"][span] = prefix
+            rows["prefix_ids"][span] = prefix
             if of_prompt is not None:
-                rows["routes"][own] = of_prompt
-            for k in taken:
-                own = slice(own.stop, own.stop + lengths[k])
+                rows["routes"][span] = of_prompt
+            for k in members:
+                span = slice(span.stop, span.stop + lengths[k])
                 # A completion that shares its prompt is a segment of its own, else it continues the
                 # prompt's.
                 segments[row] += filling.share
                 for name, values in of_tokens.items():
                     if values is not None:
-                        rows[name][own] = values[offsets[k] : offsets[k + 1]]
+                        rows[name][span] = values[offsets[k] : offsets[k + 1]]
                 for number, (first, last) in enumerate(group.turns(k) if turns else ()):
-                    rows["turns"][own][first:last] = number
+                    rows["turns"][span][first:last] = number
                 # Counted from the prompt's end, as if no other completion were in the row.
-                rows["positions"][own] = np.arange(prompt, prompt + lengths[k])
-                rows["segment_ids"][own] = segments[row]
-                rows["prefix_ids"][own] = prefix
-                rows["response_ids"][own] = response + k
+                rows["positions"][span] = np.arange(prompt, prompt + lengths[k])
+                rows["segment_ids"][span] = segments[row]
+                rows["prefix_ids"][span] = prefix
+                rows["response_ids"][span] = response + k
                 # A token is predicted at the one before it: the first one at the prompt's end.
-                rows["sources"][own] -= 1
+                rows["sources"][span] -= 1
                 # Without a prompt `end` may be 0: the remainder keeps the index within the row.
-                rows["sources"][own.start] = (end - 1) % filling.length
+                rows["sources"][span.start] = (end - 1) % filling.length
         response += len(lengths)
     return packed
 
@@ -421,51 +425,55 @@ class Filling:
             DataError: naming the group, if a completion is too long for a row, or no row is left.
         """
         # The longest first, while there is room.
-        left = sorted(range(len(lengths)), key=lambda k: (-lengths[k], k))
-        while left:
-            wanted = left if self.share else left[:1]
-            row, taken = self._choose(group_id, prompt, wanted, lengths)
-            self.used[row] += prompt + sum(lengths[k] for k in taken)
-            left = [k for k in left if k not in taken]
-            yield row, sorted(taken)
+        rest = sorted(range(len(lengths)), key=lambda k: (-lengths[k], k))
+        while rest:
+            candidates = rest if self.share else rest[:1]
+            row, members = self._choose(group_id, prompt, candidates, lengths)
+            self.used[row] += prompt + sum(lengths[k] for k in members)
+            rest = [k for k in rest if k not in members]
+            yield row, sorted(members)
 
     def _choose(
-        self, group_id: str, prompt: int, wanted: list[int], lengths: Sequence[int]
+        self, group_id: str, prompt: int, candidates: list[int], lengths: Sequence[int]
     ) -> tuple[int, list[int]]:
         room = self.length - self.used[: self._open]
-        whole = prompt + sum(lengths[k] for k in wanted)
+        size = prompt + sum(lengths[k] for k in candidates)
         largest = int(room.max(initial=-1))
-        if largest >= whole:
+        if largest >= size:
             # Best fit: the row with the least room that suffices; others keep theirs for longer
             # groups.
-            fits = np.flatnonzero(room >= whole)
-            return int(fits[room[fits].argmin()]), wanted
+            fits = np.flatnonzero(room >= size)
+            return int(fits[room[fits].argmin()]), candidates
         last = self._open == len(self.used)
         # A second copy of the prompt is worth what it fills, if that is as much as the copy takes.
         if largest > prompt and (last or largest >= 2 * prompt):
-            taken = _fitting(wanted, lengths, largest - prompt)
+            members = _fitting(candidates, lengths, largest - prompt)
             # Without a row to open, any part that fits is taken: the alternative is an error.
-            if taken and (last or sum(lengths[k] for k in taken) >= prompt):
-                return int(room.argmax()), taken
-        taken = wanted if whole <= self.length else _fitting(wanted, lengths, self.length - prompt)
-        if last or not taken:
+            if members and (last or sum(lengths[k] for k in members) >= prompt):
+                return int(room.argmax()), members
+        members = (
+            candidates
+            if size <= self.length
+            else _fitting(candidates, lengths, self.length - prompt)
+        )
+        if last or not members:
             raise DataError(
                 f"the step's groups do not fit {len(self.used)} rows of {self.length} tokens"
                 f" (training.pack_length) at group {group_id}: a prompt or completion is over the"
                 " run's limits"
             )
         self._open += 1
-        return self._open - 1, taken
+        return self._open - 1, members
 
 
-def _fitting(wanted: list[int], lengths: Sequence[int], room: int) -> list[int]:
+def _fitting(candidates: list[int], lengths: Sequence[int], room: int) -> list[int]:
     """Returns the completions that fit, taken in their order."""
-    taken = []
-    for k in wanted:
+    members = []
+    for k in candidates:
         if lengths[k] <= room:
-            taken.append(k)
+            members.append(k)
             room -= lengths[k]
-    return taken
+    return members
 
 
 def require_logprobs(group: Group, name: str, where: str) -> None:

@@ -340,7 +340,7 @@ class Samples:
             DataError: a group has not been sampled.
             CorruptShard: a group whose rewards decide cannot be read.
         """
-        found = []
+        indices = []
         for position, version in self.schedule(step).samples:
             index, absent = self._settle(position, version, step)
             if absent is not None:
@@ -352,8 +352,8 @@ class Samples:
                     " training.steps of a run that has ended"
                 )
             if index is not None:
-                found.append(index)
-        return found
+                indices.append(index)
+        return indices
 
     def missing(self, step: int) -> list[int]:
         """Returns the positions still to be sampled before a step: at most one refill per position,

@@ -109,7 +109,7 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
     file = config.folder / FILE
     # Without it the run was killed before it was written, or reads nothing.
     recorded = read_object(file) if resume and file.is_file() else None
-    found = {}
+    readers = {}
     paths = (config.data.path, *(entry.path for entry in config.data.entries))
     # Not a set, whose order differs between processes: each path is one exchange among them.
     for path in dict.fromkeys(filter(None, paths)):
@@ -119,8 +119,8 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
         mark: dict[str, Any] = {"datasets": there}
         if recorded is not None:
             mark = require(recorded.get(path), dict, file, path)
-        found[path] = rollouts.RolloutReader(path, min(mark["datasets"], there))
-        now = _digest(found[path])
+        readers[path] = rollouts.RolloutReader(path, min(mark["datasets"], there))
+        now = _digest(readers[path])
         # Earlier versions recorded no digest.
         if mark["datasets"] > there or mark.get("sha256", now) != now:
             raise DataError(
@@ -128,7 +128,7 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
                 f" {config.location} began with, got others: restore it, or start the run again"
                 " with --overwrite"
             )
-    return found
+    return readers
 
 
 def _digest(reader: rollouts.RolloutReader) -> str:
@@ -312,6 +312,6 @@ def training_contents(parts: build.Parts, folders: Iterable[rollouts.RolloutRead
     """
     # Demonstrations of the warm start are of the task too.
     task_data = parts.config.samples or parts.config.warm_start.steps
-    own = parts.provenance()["contains"] if task_data else ()
+    names = parts.provenance()["contains"] if task_data else ()
     contents = build.model_contents(parts.config)
-    return contents.union(own, *(folder.contains for folder in folders))
+    return contents.union(names, *(folder.contains for folder in folders))
