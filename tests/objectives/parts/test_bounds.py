@@ -38,6 +38,18 @@ def test_bounds_are_included_and_a_zero_advantage_passes(monkeypatch, kind, risi
         np.testing.assert_array_equal(getattr(masks, kind)(x), expected)
 
 
+def test_a_probability_that_moved_up_to_its_bound_passes(monkeypatch):
+    monkeypatch.setattr(masks, "probability", lambda x: x)
+    moved = jnp.array([-0.5, -0.25, 0.25, 0.5])
+    x = SimpleNamespace(
+        advantages=jnp.sign(moved),
+        logprobs=0.5 + moved,
+        ratio_reference_logprobs=jnp.full(4, 0.5),
+        hyperparameters={"divergence_low": 0.25, "divergence_high": 0.25},
+    )
+    np.testing.assert_array_equal(masks.total_variation(x), [False, True, True, False])
+
+
 def test_a_probability_near_one_keeps_its_divergence_under_jit():
     """In float32 1 - p is 0 for most p near 1, and 1e-8 beside a 1 is nothing."""
     q, policy = np.array([0.999, 0.9]), np.array([0.0, -1e-7])
