@@ -55,13 +55,14 @@ def attention(
         heads = P(heads[0], heads[1], None)
     # The ids twice: those of queries are cut along the row, those of keys are whole.
     specs = (heads, keys, keys, tokens, P(tokens[0], None))
-    inputs = (q, k, v, visibility, visibility)
     whole = mesh is None or mesh.shape["sequence"] == 1
     call = functools.partial(_local, whole=whole, config=config)
     # As an argument a bool would be traced, and layers without a window would compute one.
     if isinstance(slides, bool):
-        return meshes.mapped(functools.partial(call, slides=slides), specs, heads)(*inputs)
-    return meshes.mapped(call, (*specs, P()), heads)(*inputs, slides)
+        attend = meshes.mapped(functools.partial(call, slides=slides), specs, heads)
+        return attend(q, k, v, visibility, visibility)
+    attend = meshes.mapped(call, (*specs, P()), heads)
+    return attend(q, k, v, visibility, visibility, slides)
 
 
 def _local(

@@ -275,10 +275,10 @@ def _forward(hidden, head, targets, temperature, scored, block, softcap, num_ids
         return _local_forward(block, softcap, num_ids, rows[0], hidden, head, *given)
 
     specs = ((flat, flat), flat, P(tokens[0], rows[0]) if keeps else None)
-    inputs = (hidden, head, targets, temperature, scored)
     cuts = (tokens, rows, flat, P(), flat)
-    outputs, normaliser, kept = meshes.mapped(local, cuts, specs)(*inputs)
-    return outputs, (*inputs, normaliser, kept)
+    compute = meshes.mapped(local, cuts, specs)
+    outputs, normaliser, kept = compute(hidden, head, targets, temperature, scored)
+    return outputs, (hidden, head, targets, temperature, scored, normaliser, kept)
 
 
 def _backward(block, softcap, num_ids, residuals, cotangents):

@@ -493,7 +493,7 @@ class Transformer(nnx.Module):
         config = self.config
         kept = REMAT[self.remat]
 
-        def body(x, layer, slides, rotates, routes):
+        def body(x, layer, routes, slides, rotates):
             return apply(nnx.merge(graph, layer), x, slides, rotates, routes)
 
         def remat(call):
@@ -505,8 +505,9 @@ class Transformer(nnx.Module):
         if meshes.platform() == "cpu" and config.num_layers <= UNROLL_LAYERS_ON_CPU:
             routers = []
             for i, layer in enumerate(unstacked(params, config.num_layers)):
-                kinds = (config.slides(i), config.rotates(i))
-                run = remat(lambda x, layer, at, kinds=kinds: body(x, layer, *kinds, at))
+                slides = config.slides(i)
+                rotates = config.rotates(i)
+                run = remat(partial(body, slides=slides, rotates=rotates))
                 x, router = run(x, layer, None if routes is None else routes[i])
                 routers.append(router)
             return x, jax.tree.map(lambda *xs: jnp.stack(xs), *routers)
@@ -520,10 +521,11 @@ class Transformer(nnx.Module):
             layer, slides, rotates, routes = inputs
             slides = config.slides(0) if slides is None else slides
             rotates = config.rotates(0) if rotates is None else rotates
-            return body(x, layer, slides, rotates, routes)
+            return body(x, layer, routes, slides, rotates)
 
-        kinds = (both(config.sliding_layers), both(config.rotated_layers))
-        return jax.lax.scan(remat(step), x, (params, *kinds, routes))
+        slides = both(config.sliding_layers)
+        rotates = both(config.rotated_layers)
+        return jax.lax.scan(remat(step), x, (params, slides, rotates, routes))
 
     def logits(
         self,

@@ -254,14 +254,15 @@ def _join(
     """Joins the other processes, by the arguments of `joined`; precedes every use of JAX."""
     if num_processes == 1 and coordinator is None and process_id in (None, 0):
         return
-    arguments = (coordinator, num_processes, process_id)
-    alone_unless_found = arguments == (None, None, None)
+    alone_unless_found = {coordinator, num_processes, process_id} == {None}
     if not alone_unless_found:
-        _check(*arguments)
+        _check(coordinator, num_processes, process_id)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
         jax.distributed.initialize(
-            *arguments,
+            coordinator,
+            num_processes,
+            process_id,
             # Arguments that are given win over the variables of a cluster.
             cluster_detection_method=None if alone_unless_found else "deactivate",
             initialization_timeout=timeout,

@@ -15,6 +15,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -483,15 +484,15 @@ class _Call:
         for (s, _), r in _entries(running):
             by_row[s][r.row] = r
         rows = self._rows(by_row)
-        stored = self.config, room, self.prompts, self.own
+        gathered = partial(programs.gathered, self.config, room, self.prompts, self.own)
         if afresh:
-            self.caches = programs.gathered(*stored, rows)
+            self.caches = gathered(rows)
         elif any(new):
             for chunk in self._together(new):
                 at = np.full((len(chunk), len(chunk[0])), width, np.int32)
                 for where, r in _entries(chunk):
                     at[where] = r.row
-                joining = programs.gathered(*stored, self._rows(chunk))
+                joining = gathered(self._rows(chunk))
                 self.caches = programs.replaced(self.caches, joining, at)
         self.own, self.caches, integers, scores = programs.decode(
             steps,

@@ -79,7 +79,7 @@ def warm_start(
     )
     key = run_key(config.seed, Purpose.WARM_START)
     # At temperature 1, since demonstrations were drawn at none.
-    arguments = (imitate, np.float32(1.0), key, None, parts.frozen)
+    temperature = np.float32(1.0)
     with progress as bar:
         bar.phase(f"compiling, writing {warm.demonstrations:,} demonstrations")
         # A batch of one group has the shapes of every other one. The first step's demonstrations
@@ -88,7 +88,7 @@ def warm_start(
         batch = place([one], shape, imitate, parts.mesh)
         with (
             ThreadPoolExecutor(1, thread_name_prefix="compiler") as pool,
-            compiling(step_fn, state, batch, *arguments),
+            compiling(step_fn, state, batch, imitate, temperature, key, None, parts.frozen),
         ):
             compiled = pool.submit(_compile_calls, parts, params)
             order = _demonstrations(parts, folder)
@@ -96,7 +96,7 @@ def warm_start(
         pending = DelayedMetrics(log, time.monotonic(), bar.update, kind="warm_start")
         for step in range(warm.steps):
             batch = place(order[step], shape, imitate, parts.mesh)
-            state, metrics = step_fn(state, batch, *arguments)
+            state, metrics = step_fn(state, batch, imitate, temperature, key, None, parts.frozen)
             pending.swap(step + 1, metrics)
             if stop.agreed():
                 raise stop.stopped("in the warm start, which starts anew with --resume")
