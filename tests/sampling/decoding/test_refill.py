@@ -23,11 +23,26 @@ def weights(tiny):
 
 
 def test_logprobs_of_refilled_rows_and_grown_caches_are_those_of_the_forward_pass(weights):
-    options = OPTIONS | {"max_concurrent": 4}
+    # Two prompts are held at a time: the third takes the place of one whose completions have ended.
+    options = OPTIONS | {"group_size": 4, "max_concurrent": 2}
     lengths = sample(weights, PROMPTS, **options).lengths
     # Caches grow, and rows end early.
     assert lengths.max() > calls.FIRST_COLUMNS and lengths.min() < 5
     check_logprobs(weights.model, PROMPTS, **options)
+
+
+@pytest.mark.parametrize("samples, rows, held", [(1, 1, 2), (1, 8, 10), (4, 2, 2), (16, 8, 2)])
+def test_more_prompts_are_held_than_rows_are_decoded(samples, rows, held):
+    shape = calls.call_shape(
+        shards=1,
+        prompts=100,
+        samples=samples,
+        max_concurrent=rows,
+        max_new_tokens=8,
+        prompt_tokens=8,
+        cache_dtype="float32",
+    )
+    assert (shape.decode_slots, shape.prompt_slots) == (rows, held)
 
 
 def test_a_prompt_is_held_once_for_its_completions(weights):
