@@ -288,7 +288,7 @@ def test_an_experts_responses_have_the_ratio_one_in_all_metrics(groups, compute)
 
 
 def test_a_share_of_replayed_experts_is_of_the_whole_step(make_group):
-    """However the step is cut, and though some groups of it replay none."""
+    """However the step is cut, and though some groups of it replay none; imbalance is a penalty."""
     config = dataclasses.replace(CONFIG, family="mixtral", num_experts=4, experts_per_token=2)
     graph, params = nnx.split(models.Transformer(config, rngs=nnx.Rngs(1)))
     params = nnx.to_pure_dict(params)
@@ -302,12 +302,18 @@ def test_a_share_of_replayed_experts_is_of_the_whole_step(make_group):
             group.is_expert = np.ones(3, np.uint8)
 
     @jax.jit
-    def gap(batch):
-        found = loss_and_gradient(graph, params, batch, objective, TEMPERATURE, KEY)
-        return found[2]["router_gap"]
+    def computed(batch, balance):
+        return loss_and_gradient(
+            graph, params, batch, objective, TEMPERATURE, KEY, router_balance=balance
+        )
 
-    gaps = [
-        float(gap(pack(made, dataclasses.replace(shape, routes=(1, 2)), expert=True)))
+    batches = [
+        pack(made, dataclasses.replace(shape, routes=(1, 2)), expert=True)
         for shape in (WHOLE, SPLIT)
     ]
-    assert 0 < gaps[0] < 1 and gaps[1] == pytest.approx(gaps[0])
+    (loss, _, metrics), (_, _, split) = (computed(batch, 0.0) for batch in batches)
+    assert 0 < metrics["router_gap"] < 1
+    assert float(split["router_gap"]) == pytest.approx(float(metrics["router_gap"]))
+    penalised = computed(batches[0], 0.5)[0]
+    imbalance = float(metrics["router_imbalance"])
+    assert float(penalised - loss) == pytest.approx(imbalance / 2, rel=1e-4)

@@ -123,11 +123,11 @@ def test_completions_with_prompts_of_their_own_fit_their_shape_too(step):
 def test_a_group_is_cut_where_that_fills_more_than_a_prompt():
     filling = Filling(3, 20, share=True)
     assert list(filling.add("a", 4, [3, 3, 3])) == [(0, [0, 1, 2])]
-    # 7 tokens were left: a prompt of 2 and a completion of 4.
-    assert list(filling.add("b", 2, [9, 4, 3])) == [(0, [1]), (1, [0, 2])]
+    # 7 tokens were left: a prompt of 2 and a completion of 5.
+    assert list(filling.add("b", 2, [9, 5, 3])) == [(0, [1]), (1, [0, 2])]
     # A copy of 5 tokens for a completion of 1 is not worth it.
     assert list(filling.add("c", 5, [1, 1])) == [(2, [0, 1])]
-    assert filling.used.tolist() == [19, 14, 7]
+    assert filling.used.tolist() == [20, 14, 7]
 
 
 @pytest.mark.parametrize(
@@ -161,12 +161,12 @@ def test_stored_log_probs_and_components_stand_beside_their_completions():
 def test_the_age_of_a_response_is_the_mean_over_its_sampled_tokens():
     lengths = (2, 4, 1)
     swapped = packed_group(0, lengths=lengths, policy_version=np.full(3, 2))
-    swapped.token_versions = np.array([3, 2, 4, 4, 5, 9, 2], np.int32)
+    swapped.token_versions = np.array([3, 2, 4, 4, 5, 9, 0], np.int32)
     swapped.mask = np.arange(7) != 5
     whole = packed_group(1, lengths=lengths, policy_version=np.full(3, 4))
     shape = BatchShape.of_run(2, 3, 3, 4, 0, 0, 1)
     ages = pack([swapped, whole], shape, learner_version=10).staleness
-    np.testing.assert_allclose(ages[:6], [7.5, 10 - 13 / 3, 8, 6, 6, 6])
+    np.testing.assert_allclose(ages[:6], [7.5, 10 - 13 / 3, 10, 6, 6, 6])
 
 
 def test_experts_alone_need_no_log_probs():
