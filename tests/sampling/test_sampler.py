@@ -4,6 +4,7 @@ import pytest
 
 from grre_jax import models, sampling
 from grre_jax.models.config import RopeScaling
+from grre_jax.sampling import prompt_batch
 from grre_jax.sampling.decoding import engine
 
 from ..model_options import OTHER_FAMILIES
@@ -152,6 +153,7 @@ def test_other_numbers_compile_nothing(draw):
     "change, named",
     [
         ({"prompts": [[1], [2, VOCAB]]}, f"from 0 to {VOCAB - 1}.*prompt 1"),
+        ({"prompts": []}, "prompts"),
         ({"positions": [0, 1, 2**32]}, "positions"),
         ({"cache_dtype": "int8"}, "cache_dtype"),
         ({"stop": ("A",)}, "decode"),
@@ -163,3 +165,11 @@ def test_errors_name_the_argument(model, change, named):
     arguments = {"prompts": PROMPTS, "key": jax.random.key(0), **SHAPE} | change
     with pytest.raises(ValueError, match=named):
         sample(model, **arguments)
+
+
+def test_whole_numbers_are_taken_from_the_least_one_to_those_of_32_bits():
+    assert prompt_batch.whole("rows", np.int64(1), 1) == 1
+    assert prompt_batch.whole("rows", 2**31 - 1, 1) == 2**31 - 1
+    for value in (0, 2**31, 1.0):
+        with pytest.raises(ValueError, match="rows"):
+            prompt_batch.whole("rows", value, 1)

@@ -135,6 +135,52 @@ def test_the_last_trajectories_are_decoded_in_a_quarter_of_the_rows(model, monke
     assert {(8, 8), (2, 2)} <= shapes <= {(used, 2 if used <= 2 else 8) for used in range(9)}
 
 
+def test_programs_have_the_rows_and_columns_that_their_trajectories_need(model, monkeypatch):
+    calls = []
+
+    def record(name, rows, columns):
+        program = getattr(turns.programs, name)
+
+        def recorded(*arguments):
+            own = arguments[columns]
+            tokens = own.tokens if name == "grown" else own[0].tokens
+            calls.append((name, getattr(arguments[rows], "slot", tokens), tokens))
+            return program(*arguments)
+
+        monkeypatch.setattr(turns.programs, name, recorded)
+
+    record("gathered", 4, 3)
+    record("decode", 5, 3)
+    record("prefill_observations", 3, 2)
+    record("grown", 0, 0)
+
+    def respond(address, sample, turn, tokens):
+        if turn == 1 or address.position == 1:
+            return answered(None)
+        return answered([3] * (20 if sample else 2))
+
+    monkeypatch.setattr(turns, "ROOM", 2)
+    play(model, respond, rows=3, wait=True, eos_ids=(), max_new_tokens=8)
+    assert [(name, np.size(rows), columns) for name, rows, columns in calls] == [
+        # 40 tokens and an observation's piece of 16; those that take rows of others are gathered
+        # alone, padded to 4.
+        ("gathered", 3, 64),
+        ("decode", 3, 64),
+        ("gathered", 4, 64),
+        ("decode", 3, 64),
+        ("gathered", 4, 64),
+        ("decode", 3, 64),
+        # A piece of 64 behind 5 tokens needs more columns, for which all are gathered again.
+        ("grown", 1, 64),
+        ("prefill_observations", 4, 128),
+        ("gathered", 3, 128),
+        ("decode", 3, 128),
+        ("prefill_observations", 4, 128),
+        ("gathered", 4, 128),
+        ("decode", 3, 128),
+    ]
+
+
 def test_windows_caps_and_temperature_rescored(tiny):
     model = tiny(**ALL_PARTS)
     found = play(model, temperature=0.7, top_k=6)
@@ -144,6 +190,7 @@ def test_windows_caps_and_temperature_rescored(tiny):
 
 def test_a_trajectory_does_not_depend_on_rows_or_the_order_of_answers(model, together, monkeypatch):
     monkeypatch.setattr(turns, "STEPS", 3)
+    monkeypatch.setattr(turns, "FIRST_COLUMNS", 4)
     found = play(model, rows=2, slots=3)
     for at, expected in together.items():
         same(found[at], expected)
@@ -175,6 +222,12 @@ def test_an_observation_up_to_the_limit_ends_the_trajectory(model):
     assert {len(t.turns) for t in found.values()} == {1}
 
 
+def test_the_last_turn_ends_at_the_limit_of_tokens(model):
+    found = play(model, lambda *said: answered([1] * 32), eos_ids=())
+    ends = {tuple((turn.start, turn.end) for turn in t.turns) for t in found.values()}
+    assert ends == {((0, 5), (37, 40))}
+
+
 def test_long_observations_are_prefilled_in_pieces(model, monkeypatch):
     def respond(address, sample, turn, tokens):
         return answered(None if turn else [*range(23)])
@@ -189,7 +242,7 @@ def test_long_observations_are_prefilled_in_pieces(model, monkeypatch):
     "named, options",
     [
         (
-            "observation after turn 0 of sample 2",
+            "observation after turn 0 of sample 2.* 23,",
             {"respond": lambda _, sample, *said: answered([3, 24] if sample == 2 else None)},
         ),
         ("prompt 0", {"prompts": [[1] * 17]}),
