@@ -31,7 +31,12 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "sampling": (
         ("sampling", "sampling/decoding", "sampling/distributions"),
-        ("tests/sampling", "tests/generation", "tests/training/actors/test_calls.py"),
+        (
+            "tests/sampling",
+            "tests/generation",
+            "tests/models/test_experts.py",
+            "tests/training/actors/test_calls.py",
+        ),
     ),
     "packing": (
         ("training/data/pack.py", "training/step.py"),

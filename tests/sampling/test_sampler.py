@@ -118,7 +118,7 @@ def test_completions_end_with_a_kept_and_scored_eos_or_at_the_limit(draw):
         assert (scores[live] < 0).all() and not scores[~live].any()
 
 
-def test_draws_are_addressed_by_key_position_attempt_and_sample(draw):
+def test_draws_are_addressed_by_key_position_attempt_and_sample(draw, monkeypatch):
     """And do not depend on what they are computed with: alone, and in a longer row, among other
     neighbours, in refilled rows, with garbage beyond the prompt. (On other devices: test_sharded.)
     """
@@ -127,7 +127,16 @@ def test_draws_are_addressed_by_key_position_attempt_and_sample(draw):
     for options in ({"key": 1}, {"attempt": 1}, {"positions": np.array([3, 4, 5])}):
         other = draw(**options).tokens
         assert all(not np.array_equal(other[b], first[b]) for b in range(3)), options
-    np.testing.assert_array_equal(draw(max_concurrent=7).tokens, first)
+    rows = set()
+    advance = engine.advance
+
+    def recorded(shape, *arguments):
+        rows.add(shape.decode_slots)
+        return advance(shape, *arguments)
+
+    monkeypatch.setattr(engine, "advance", recorded)
+    np.testing.assert_array_equal(draw(max_concurrent=8).tokens, first)
+    assert rows == {8, 2}  # the last completions are decoded in a quarter of the rows
     other = draw([PROMPTS[1], [1, 2, 3], PROMPTS[0]], positions=np.array([1, 50, 0]))
     np.testing.assert_array_equal(other.tokens[[2, 0]], first[:2])
     padded, lengths = sampling.pad_prompts([PROMPTS[1]], 9)
