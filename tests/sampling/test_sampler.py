@@ -180,5 +180,13 @@ def test_whole_numbers_are_taken_from_the_least_one_to_those_of_32_bits():
     assert prompt_batch.whole("rows", np.int64(1), 1) == 1
     assert prompt_batch.whole("rows", 2**31 - 1, 1) == 2**31 - 1
     for value in (0, 2**31, 1.0):
-        with pytest.raises(ValueError, match="rows"):
+        with pytest.raises(ValueError, match=f"rows.* 1 to {2**31 - 1},"):
             prompt_batch.whole("rows", value, 1)
+
+
+def test_sizes_are_rounded_up_to_few_and_prompts_to_one_of_them(model):
+    sizes = [prompt_batch.bucket(n, 1) for n in (1, 2, 3, 4, 5, 7, 9, 13, 17, 25)]
+    assert sizes == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
+    assert [prompt_batch.bucket(n) for n in (1, 12, 16, 17)] == [16, 16, 16, 24]
+    batch = prompt_batch.make_prompt_batch(model.config, [[1] * 17], 1, 8, jax.random.key(0))
+    assert batch.prompts.shape[1] == 24
