@@ -33,6 +33,7 @@ def test_every_row_is_described_and_makes_an_objective_of_each_variant():
         ("gvpo", {"gvpo_beta": 1.0, "correction": "tis"}, "correction"),
         ("chord", {"denominator": "kept"}, "denominator"),
         ("rec_ring_is", {"epsilon_low_prime": 0.1}, "epsilon_low_prime"),
+        ("grpo_two_sided", {"epsilon_high": 0.5, "delta": 1.4}, "delta"),
         ("dapo", {"max_length": 10.0}, "overlong_buffer"),
         ("red_drop", {"returns": "turns"}, "returns"),
     ],

@@ -32,6 +32,13 @@ def test_what_is_left_out_of_the_counts_is_not_penalised(gradient, example):
     assert metrics["loss"] == metrics["penalty"] == 0
 
 
+def test_dropped_responses_leave_the_denominator():
+    fields = {"advantages": np.array([1.0, 0.0]), "dropped": np.array([False, True])}
+    batch = objectives.padded_batch(**FIELDS | fields, old_logprobs=np.zeros((2, 3)))
+    loss, _ = objectives.policy_loss(objectives.algorithm("dapo"), np.zeros((2, 3)), batch)
+    assert loss == -1
+
+
 def test_bfloat16_logprobs_are_reduced_in_float32(example):
     with jax.enable_x64(False):
         batch = objectives.padded_batch(

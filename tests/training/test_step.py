@@ -195,6 +195,11 @@ def test_the_reference_is_its_own_policy_and_the_proximal_one_is_the_policy(
         given = [dataclasses.replace(g, **{name: x}) for g, x in zip(given, scores, strict=True)]
     stored = compute(pack(given, SPLIT, stored=tuple(policies)), objective)
     assert_close(stored[:2], found[:2])
+    # A stored proximal policy may be another than the policy.
+    given = [dataclasses.replace(g, prox_logprobs=g.ref_logprobs) for g in given]
+    stored = compute(pack(given, SPLIT, stored=tuple(policies)), objective)
+    expected["prox_logprobs"] = expected["ref_logprobs"]
+    assert_by_hand(stored, objective, groups, parts, logprobs, **expected)
 
 
 @pytest.fixture(scope="module")

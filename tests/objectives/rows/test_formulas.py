@@ -146,3 +146,4 @@ def test_equal_covariances_choose_no_more_tokens(compare, name, first):
         logprobs[tuple(np.argwhere(live)[0])] = -0.5
     case = GENERAL[0].replace(old=np.where(live, -0.25, np.nan), logprobs=logprobs)
     compare(name, "default", [case], covariance_fraction=0.1)
+    compare(name, "default", GENERAL[:1], covariance_fraction=1.0)
