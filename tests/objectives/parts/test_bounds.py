@@ -40,14 +40,14 @@ def test_bounds_are_included_and_a_zero_advantage_passes(monkeypatch, kind, risi
 
 def test_a_probability_that_moved_up_to_its_bound_passes(monkeypatch):
     monkeypatch.setattr(masks, "probability", lambda x: x)
-    moved = jnp.array([-0.5, -0.25, 0.25, 0.5])
+    moved = jnp.array([-0.5, -0.25, 0.25, 0.5, 0.5])
     x = SimpleNamespace(
-        advantages=jnp.sign(moved),
+        advantages=jnp.array([-1.0, -1.0, 1.0, 1.0, 0.0]),
         logprobs=0.5 + moved,
-        ratio_reference_logprobs=jnp.full(4, 0.5),
+        ratio_reference_logprobs=jnp.full(5, 0.5),
         hyperparameters={"divergence_low": 0.25, "divergence_high": 0.25},
     )
-    np.testing.assert_array_equal(masks.total_variation(x), [False, True, True, False])
+    np.testing.assert_array_equal(masks.total_variation(x), [False, True, True, False, True])
 
 
 def test_a_probability_near_one_keeps_its_divergence_under_jit():

@@ -8,6 +8,7 @@ import pytest
 
 from grre_jax import sampling
 from grre_jax.sampling import call as calls
+from grre_jax.sampling.decoding import cache, slots
 from grre_jax.sampling.prompt_batch import make_prompt_batch
 
 from ..calls import sample
@@ -43,6 +44,18 @@ def test_more_prompts_are_held_than_rows_are_decoded(samples, rows, held):
         cache_dtype="float32",
     )
     assert (shape.decode_slots, shape.prompt_slots) == (rows, held)
+
+
+def test_blocks_of_keys_divide_what_they_hold():
+    for tokens, before, width in ((128, 0, 64), (96, 64, 32), (48, 0, 16), (24, 0, 24)):
+        assert cache.width_for(tokens, before) == width
+
+
+def test_what_pads_the_prompts_has_no_row():
+    zero = np.zeros((1, 2), np.int32)
+    requested = np.array([[2, 0]], np.int32)
+    prompts = slots.PromptSlots(zero, zero, requested, zero, zero, zero, np.zeros((1, 2, 2, 2)))
+    assert slots.assign_all(prompts, 2).prompt_slot.tolist() == [[0, 0, slots.NONE, slots.NONE]]
 
 
 def test_a_prompt_is_held_once_for_its_completions(weights):
