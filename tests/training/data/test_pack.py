@@ -128,10 +128,11 @@ def test_a_group_is_cut_where_that_fills_more_than_a_prompt():
     # A copy of 5 tokens for a completion of 1 is not worth it.
     assert list(filling.add("c", 5, [1, 1])) == [(2, [0, 1])]
     assert filling.used.tolist() == [20, 14, 7]
-    # A copy of 2 tokens for a completion of 2 is.
-    filling = Filling(2, 20, share=True)
+    # A copy of 2 tokens for a completion of 2 is, of 4 for one of 2 not.
+    filling = Filling(3, 20, share=True)
     assert list(filling.add("a", 4, [6, 6])) == [(0, [0, 1])]
     assert list(filling.add("b", 2, [9, 2])) == [(0, [1]), (1, [0])]
+    assert list(filling.add("c", 4, [9, 2])) == [(2, [0, 1])]
 
 
 @pytest.mark.parametrize(
