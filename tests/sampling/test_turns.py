@@ -254,7 +254,8 @@ def test_what_is_refused(model, named, options):
 
 
 def test_several_processes_cannot_share_a_mesh(model, monkeypatch):
-    mesh = jax.sharding.AbstractMesh((2, 1, 1, 1, 1), meshes.AXES)
+    automatic = (jax.sharding.AxisType.Auto,) * len(meshes.AXES)  # newer versions: Explicit
+    mesh = jax.sharding.AbstractMesh((2, 1, 1, 1, 1), meshes.AXES, axis_types=automatic)
     with jax.sharding.use_abstract_mesh(mesh):
         assert play(model, prompts=[]) == {}
         monkeypatch.setattr(jax, "process_count", lambda: 2)
