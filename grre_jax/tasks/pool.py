@@ -177,7 +177,7 @@ class _Worker:
         self._task = task
         self._built_from = built_from
         self.process: subprocess.Popen | None = None
-        self.stops = 0
+        self.stops = 0  # not a flag: the next call may begin before the stopped one's jobs end
 
     @property
     def is_running(self) -> bool:
@@ -191,7 +191,6 @@ class _Worker:
                 self._start()
             outcome = self._asked(job, timeout)
             ended = isinstance(outcome, Failure) and outcome.kind == "crash"
-            # Counted, since the next call may have begun before this line is reached.
             if not ended or self.stops > stops:
                 break
         return outcome

@@ -170,7 +170,7 @@ def test_programs_have_the_rows_and_columns_that_their_trajectories_need(model, 
         ("decode", 3, 64),
         ("gathered", 4, 64),
         ("decode", 3, 64),
-        # A piece of 64 behind 5 tokens needs more columns, for which all are gathered again.
+        # A piece of 64 behind 8 tokens needs more columns, for which all are gathered again.
         ("grown", 1, 64),
         ("prefill_observations", 4, 128),
         ("gathered", 3, 128),

@@ -185,7 +185,7 @@ def test_an_interrupted_call_leaves_no_process_behind(spec, tmp_path, monkeypatc
             time.sleep(0.05)
         signal.pthread_kill(main, signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
+    threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         judge(pool, ["hang", "hang", "x"])
     gc.enable()

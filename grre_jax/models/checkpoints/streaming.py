@@ -181,10 +181,7 @@ def stored_tensors(
             rows.append(np.asarray(values.pop(0)))
             if piece.start + piece.shape[0] == shapes[piece.tensor][0]:
                 del parts[piece.tensor]
-                yield (
-                    piece.tensor,
-                    rows[0] if len(rows) == 1 else np.concatenate(rows),
-                )
+                yield piece.tensor, rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
 @cache
